@@ -1,0 +1,3 @@
+"""cowtail: an executable specification of the KV-cache block lifecycle."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Systems under test: the torch engine, and the adapter to real vLLM."""

@@ -1,0 +1,1 @@
+"""The attrs reference model: frozen values, and the rules that move them."""
