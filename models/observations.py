@@ -1,0 +1,186 @@
+"""What an implementation can be asked about after an action.
+
+Plain values, compared for equality at the ``exact`` level. They name blocks by id, requests
+by name, and bytes by the token prefix that they stand for: ``""`` for a slot never written
+since its block was last zeroed, ``"?"`` for bytes that stand for no prefix of the scope.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import attrs
+
+NULL_BLOCK = 0
+"""Id of the null block: never counted, never freed, never keyed, never stored."""
+
+GARBAGE = "?"
+"""Content that is no prefix of any request in the scope."""
+
+
+class Status(str, enum.Enum):
+    """Where a request is, as the scheduler sees it."""
+
+    NEW = "new"
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED = "finished"
+
+
+@attrs.frozen(order=True, repr=False)
+class Key:
+    """A prefix-cache key: the hash of ``prefix`` within one group. Groups never alias."""
+
+    group: int
+    prefix: str
+
+    def __repr__(self) -> str:
+        """Print as ``abc@group1``."""
+        return f"{self.prefix}@group{self.group}"
+
+
+@attrs.frozen
+class Marker:
+    """A registered partial tail: the table's own block, and the boundary whose state it holds."""
+
+    block: int
+    boundary: int
+
+
+@attrs.frozen
+class Copy:
+    """A copy-on-write that the next step performs before its forward pass."""
+
+    group: int
+    source: int
+    destination: int
+
+
+@attrs.frozen
+class Chunk:
+    """Tokens [start, end) of a request, scheduled in one pass."""
+
+    request: str
+    start: int
+    end: int
+
+
+@attrs.frozen
+class Handoff:
+    """A boundary state handed to the connector: the exact block, and its token count."""
+
+    request: str
+    group: int
+    block: int
+    boundary: int
+
+
+@attrs.frozen
+class Put:
+    """A block that a job stores under the key of the prefix that ends at ``boundary`` tokens."""
+
+    group: int
+    block: int
+    boundary: int
+
+
+@attrs.frozen
+class StoreJob:
+    """A store job as the connector emits it.
+
+    ``puts`` are the boundary puts, in order. ``save_to`` is the length, in tokens and a
+    multiple of the LCM, that the normal prefix save should reach; 0 for a handoff-only job
+    (R10). ``blocks`` are the pinned blocks in pinning order, each once (R8).
+    """
+
+    job: int
+    request: str
+    puts: tuple[Put, ...]
+    save_to: int
+    blocks: tuple[int, ...]
+
+
+@attrs.frozen
+class Pin:
+    """The blocks that a job keeps referenced, and the ranks that have not reported it yet."""
+
+    job: int
+    blocks: tuple[int, ...]
+    ranks_owed: tuple[int, ...]
+
+
+@attrs.frozen(order=True)
+class StoreEntry:
+    """One value in the external store, as one rank put it.
+
+    ``content`` is what the bytes stand for: one prefix a slot for attention (from the
+    block's first slot through the key's last token), a single prefix for a recurrent state.
+    """
+
+    rank: int
+    group: int
+    prefix: str
+    content: tuple[str, ...]
+
+
+@attrs.frozen
+class RequestView:
+    """A request as the scheduler holds it.
+
+    ``computed`` is optimistic (advanced when scheduled). ``known`` counts prompt and processed
+    output tokens. ``tables`` holds block ids per group, ``markers`` the tail per group.
+    """
+
+    name: str
+    status: Status
+    computed: int
+    known: int
+    tables: tuple[tuple[int, ...], ...]
+    markers: tuple[Marker | None, ...]
+
+
+@attrs.frozen
+class Effects:
+    """What the last action did, beyond moving state."""
+
+    hit: int | None = None
+    chunk: Chunk | None = None
+    copies: tuple[Copy, ...] = ()
+    handoffs: tuple[Handoff, ...] = ()
+    jobs: tuple[StoreJob, ...] = ()
+    puts: tuple[StoreEntry, ...] = ()
+    released: tuple[int, ...] = ()
+
+
+@attrs.frozen
+class RankView:
+    """One rank: jobs queued, jobs done but not reported, and the durable offset per request."""
+
+    queue: tuple[int, ...]
+    outbox: tuple[int, ...]
+    saved: tuple[int, ...]
+
+
+@attrs.frozen
+class Observation:
+    """Everything that is compared after one action, at the ``exact`` level.
+
+    ``ref_counts`` and ``keys`` are indexed by block id (keys: primary first, then extras in
+    insertion order); ``free`` is the free list, head first. ``queued_tails`` are job ids
+    registered at finish and not yet flushed to the workers. ``memory`` is indexed by block
+    and slot. ``store`` is sorted.
+    """
+
+    requests: tuple[RequestView, ...]
+    ref_counts: tuple[int, ...]
+    free: tuple[int, ...]
+    keys: tuple[tuple[Key, ...], ...]
+    pins: tuple[Pin, ...]
+    queued_tails: tuple[int, ...]
+    steps_in_flight: int
+    ranks: tuple[RankView, ...]
+    inbox: tuple[tuple[int, int], ...]
+    memory: tuple[tuple[str, ...], ...]
+    store: tuple[StoreEntry, ...]
+    effects: Effects = Effects()
