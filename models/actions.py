@@ -19,7 +19,7 @@ from typing import ClassVar
 import attrs
 
 
-class JobOutcome(str, enum.Enum):
+class JobOutcome(enum.StrEnum):
     """How the store answers the puts of one job on one rank."""
 
     OK = "ok"

@@ -18,7 +18,7 @@ GARBAGE = "?"
 """Content that is no prefix of any request in the scope."""
 
 
-class Status(str, enum.Enum):
+class Status(enum.StrEnum):
     """Where a request is, as the scheduler sees it."""
 
     NEW = "new"

@@ -18,14 +18,14 @@ import math
 import attrs
 
 
-class GroupKind(str, enum.Enum):
+class GroupKind(enum.StrEnum):
     """The kinds of KV cache group: KV per token, or one recurrent state a block."""
 
     FULL_ATTENTION = "full_attention"
     MAMBA = "mamba"
 
 
-class Role(str, enum.Enum):
+class Role(enum.StrEnum):
     """The connector's role; ``NONE`` is an engine without a connector (R17)."""
 
     PRODUCER = "producer"
