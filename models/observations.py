@@ -183,4 +183,4 @@ class Observation:
     inbox: tuple[tuple[int, int], ...]
     memory: tuple[tuple[str, ...], ...]
     store: tuple[StoreEntry, ...]
-    effects: Effects = Effects()
+    effects: Effects = attrs.field(factory=Effects)

@@ -1,0 +1,295 @@
+"""The store connector, scheduler side: trackers, handoffs, jobs, pins (domain.md f).
+
+A handoff becomes a numbered store job whose blocks are pinned until every worker rank has
+reported it (R6). The request itself is never retained. Progress of tails is kept apart from
+that of normal saves (R19), and a handoff-only job saves no prefix (R10).
+"""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+
+from cowtail.models import block_pool
+from cowtail.models.errors import NotEnabled
+from cowtail.models.observations import NULL_BLOCK, Effects, Handoff, Put, Status, StoreJob
+from cowtail.models.scope import RequestSpec, Role, Scope
+from cowtail.models.state import (
+    JobMeta,
+    OpenPass,
+    PinnedJob,
+    State,
+    Tracker,
+    known_tokens,
+    with_request,
+)
+from cowtail.models.transition import Transition
+
+
+@attrs.frozen
+class SaveRequest:
+    """A save that the connector decided on in this pass; it may yet turn out to be empty.
+
+    ``completed`` is how many tokens this request's computation will have covered; ``publish``
+    asks for the attention blocks up to the replay boundary although no tail is handed off.
+    """
+
+    request: int
+    save_to: int
+    completed: int
+    publish: bool = False
+    mamba_puts: tuple[Put, ...] = ()
+
+
+@attrs.frozen
+class BuiltMetadata:
+    """What the connector ships with a step, and the state after pinning it."""
+
+    state: State
+    jobs: tuple[JobMeta, ...]
+    events: tuple[str, ...] = ()
+
+
+def build_metadata(scope: Scope, state: State, opened: OpenPass) -> BuiltMetadata:
+    """Update trackers, turn saves and offers into pinned jobs, flush the queued tails (R14)."""
+    if scope.role is Role.NONE:
+        return BuiltMetadata(state, ())
+    trackers = list(state.trackers)
+    for index in state.untold_finished:
+        trackers[index] = None
+    for index in opened.preempted:
+        if trackers[index] is not None:
+            trackers[index] = Tracker()
+    saves = _considered_saves(scope, state, opened, trackers)
+    state = attrs.evolve(state, trackers=tuple(trackers))
+    if not scope.role.saves:
+        return BuiltMetadata(state, ())
+    saves, events = attach_offers(scope, state, saves, opened.offers)
+    state = _remember_handoffs(scope, state, opened.offers)
+    jobs = []
+    for save in saves:
+        state, job = emit_job(scope, state, save)
+        if job is not None:
+            jobs.append(job)
+    flushed = state.queued_tails
+    state = attrs.evolve(state, queued_tails=())
+    return BuiltMetadata(state, (*jobs, *flushed), events)
+
+
+def _considered_saves(
+    scope: Scope, state: State, opened: OpenPass, trackers: list[Tracker | None]
+) -> list[SaveRequest]:
+    """Advance the trackers of scheduled requests (in place) and return the saves that are due."""
+    saves = []
+    for chunk in opened.scheduled:
+        spec = scope.requests[chunk.request]
+        known = known_tokens(spec, state.requests[chunk.request])
+        tracker = trackers[chunk.request]
+        if chunk.request in opened.admitted:
+            tracker = Tracker(token_len=chunk.end, prefill_end=known)
+        elif tracker is None or chunk.start >= tracker.prefill_end:
+            continue
+        else:
+            added = min(known - tracker.token_len, chunk.end - chunk.start)
+            tracker = attrs.evolve(tracker, token_len=tracker.token_len + added)
+        tracker, save = consider_save(scope, spec, chunk.request, tracker)
+        trackers[chunk.request] = tracker
+        if save is not None:
+            saves.append(save)
+    return saves
+
+
+def consider_save(
+    scope: Scope, spec: RequestSpec, index: int, tracker: Tracker
+) -> tuple[Tracker, SaveRequest | None]:
+    """Decide whether a request's progress is worth a save: another LCM, or its prompt's tail."""
+    save_to = tracker.token_len // scope.lcm_block_size * scope.lcm_block_size
+    publish = scope.partial_hits and not tracker.tail_sent and len(spec.prompt) <= tracker.token_len
+    if save_to <= tracker.num_saved and not publish:
+        return tracker, None
+    save = SaveRequest(index, save_to, tracker.token_len, publish)
+    advanced = attrs.evolve(tracker, num_saved=save_to, tail_sent=tracker.tail_sent or publish)
+    return advanced, save
+
+
+def attach_offers(
+    scope: Scope, state: State, saves: list[SaveRequest], offers: tuple[Handoff, ...]
+) -> tuple[list[SaveRequest], tuple[str, ...]]:
+    """Attach each acceptable offer to its request's save, or to a handoff-only one (R7, R10)."""
+    attached = list(saves)
+    events = []
+    for offer in offers:
+        index = scope.index(offer.request)
+        tracker = state.trackers[index]
+        if tracker is None or offer.boundary > tracker.prefill_end or offer.block == NULL_BLOCK:
+            events.append("handoff refused: past the end of prefill")
+            continue
+        if offer.boundary % scope.groups[offer.group].block_size:
+            events.append("tail handed off by copy-on-write")
+        else:
+            events.append("full state handed off")
+        put = Put(offer.group, offer.block, offer.boundary)
+        for position, save in enumerate(attached):
+            if save.request == index:
+                attached[position] = attrs.evolve(save, mamba_puts=(*save.mamba_puts, put))
+                break
+        else:
+            attached.append(SaveRequest(index, 0, tracker.token_len, False, (put,)))
+    return attached, tuple(events)
+
+
+def _remember_handoffs(scope: Scope, state: State, offers: tuple[Handoff, ...]) -> State:
+    """Record in the ghost what was handed over in this generation."""
+    for offer in offers:
+        index = scope.index(offer.request)
+        request = state.requests[index]
+        handed = (*request.handed_off, (offer.group, offer.boundary))
+        state = with_request(state, index, attrs.evolve(request, handed_off=handed))
+    return state
+
+
+def attention_tail_puts(
+    scope: Scope, spec: RequestSpec, tables: tuple[tuple[int, ...], ...], save: SaveRequest
+) -> tuple[Put, ...]:
+    """Return the attention blocks that a lookup at the replay boundary needs beside the state.
+
+    From the last LCM boundary below it, which normal saves leave out, in chunks by ceiling
+    division, the last one ending at the boundary itself; only if computed that far.
+    """
+    tails = {
+        put.boundary for put in save.mamba_puts if put.boundary % scope.groups[put.group].block_size
+    }
+    boundary = scope.replay_boundary(spec)
+    if not save.publish and boundary not in tails:
+        return ()
+    if boundary == 0 or boundary > save.completed:
+        return ()
+    start = boundary // scope.lcm_block_size * scope.lcm_block_size
+    puts = []
+    for index, group in enumerate(scope.groups):
+        if group.is_mamba:
+            continue
+        size = group.block_size
+        for column in range(start // size, math.ceil(boundary / size)):
+            if column >= len(tables[index]):
+                break
+            puts.append(Put(index, tables[index][column], min((column + 1) * size, boundary)))
+    return tuple(puts)
+
+
+def emit_job(scope: Scope, state: State, save: SaveRequest) -> tuple[State, JobMeta | None]:
+    """Number a save and pin its blocks, one reference each (R6, R8); None if it stores nothing."""
+    spec = scope.requests[save.request]
+    tables = tuple(table.blocks for table in state.requests[save.request].tables)
+    puts = attention_tail_puts(scope, spec, tables, save) + save.mamba_puts
+    if not puts and not save.save_to:
+        return state, None
+    tracker = state.trackers[save.request]
+    assert tracker is not None
+    blocks = [put.block for put in puts]
+    if save.save_to:
+        blocks += [
+            block
+            for group, table in zip(scope.groups, tables, strict=True)
+            if not group.is_mamba
+            for block in table
+        ]
+    pinned = tuple(dict.fromkeys(blocks))
+    job = JobMeta(
+        state.next_job, save.request, puts, save.save_to, tables, pinned, tracker.prefill_end
+    )
+    pin = PinnedJob(job.job, save.request, pinned, tuple(range(scope.num_ranks)))
+    state = attrs.evolve(
+        state,
+        pool=block_pool.touch(state.pool, pinned),
+        pins=(*state.pins, pin),
+        next_job=state.next_job + 1,
+    )
+    return state, job
+
+
+def register_finished_tail(
+    scope: Scope, state: State, index: int, tails: tuple[Handoff, ...]
+) -> tuple[State, JobMeta | None]:
+    """Take the tails of a finishing request: pin at once, queue for the next metadata (R5-R8).
+
+    Returns no job when they are not accepted. The request is never retained for it.
+    """
+    tracker = state.trackers[index]
+    tables = state.requests[index].tables
+    if not scope.role.saves or not tails or tracker is None:
+        return state, None
+    if not any(table.blocks for table in tables):
+        return state, None
+    boundaries = {tail.boundary for tail in tails}
+    if len(boundaries) != 1:
+        raise ValueError(
+            f"tails of {scope.requests[index].name!r} end at {sorted(boundaries)}: "
+            "tails of one request share one boundary"
+        )
+    for tail in tails:
+        if tail.boundary > tracker.prefill_end or tail.block == NULL_BLOCK:
+            return state, None
+        if not scope.groups[tail.group].is_mamba:
+            return state, None
+    puts = tuple(Put(tail.group, tail.block, tail.boundary) for tail in tails)
+    save = SaveRequest(index, 0, state.requests[index].computed, False, puts)
+    state, job = emit_job(scope, state, save)
+    assert job is not None
+    state = attrs.evolve(state, queued_tails=(*state.queued_tails, job))
+    return _remember_handoffs(scope, state, tails), job
+
+
+def update_connector_output_guard(state: State) -> str:
+    """Return why there is nothing to consume, or an empty string."""
+    return "" if state.inbox else "no report has arrived"
+
+
+def update_connector_output(scope: Scope, state: State) -> Transition:
+    """Strike reporting ranks off their jobs; free a job's blocks once no rank owes it."""
+    guard = update_connector_output_guard(state)
+    if guard:
+        raise NotEnabled(guard)
+    pins = {pin.job: pin for pin in state.pins}
+    pool = state.pool
+    released = []
+    events = []
+    for rank, job in state.inbox:
+        pin = pins.get(job)
+        if pin is None or rank not in pin.ranks_owed:
+            events.append("repeated report ignored")
+            continue
+        owed = strike_off(pin, rank)
+        if owed:
+            pins[job] = attrs.evolve(pin, ranks_owed=owed)
+            continue
+        del pins[job]
+        pool = block_pool.free(pool, reversed(pin.blocks))
+        released.append(job)
+        events.append("pin released")
+    state = attrs.evolve(state, pool=pool, pins=tuple(pins.values()), inbox=())
+    return Transition(state, Effects(released=tuple(released)), tuple(events))
+
+
+def strike_off(pin: PinnedJob, rank: int) -> tuple[int, ...]:
+    """Return the ranks that still owe a report after ``rank`` has made its own."""
+    return tuple(owed for owed in pin.ranks_owed if owed != rank)
+
+
+def emitted(scope: Scope, jobs: tuple[JobMeta, ...]) -> tuple[StoreJob, ...]:
+    """Return jobs as an observer sees them."""
+    return tuple(
+        StoreJob(job.job, scope.requests[job.request].name, job.puts, job.save_to, job.blocks)
+        for job in jobs
+    )
+
+
+def has_unfinished_job(state: State, index: int) -> bool:
+    """Whether some pinned job belongs to this request."""
+    return any(pin.request == index for pin in state.pins)
+
+
+def outlived_pins(state: State, index: int) -> bool:
+    """Whether a request that has just finished leaves a pinned job behind."""
+    return state.requests[index].status is Status.FINISHED and has_unfinished_job(state, index)

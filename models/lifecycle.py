@@ -1,0 +1,217 @@
+"""The model's face: initial state, what is enabled, one step, what can be observed.
+
+>>> from cowtail.models.scope import RequestSpec, Scope, full_attention, mamba
+>>> from cowtail.models.actions import Submit, BeginPass, Admit
+>>> scope = Scope(name="tiny", groups=(full_attention(2), mamba(2)), hash_unit=1,
+...               num_blocks=8, requests=(RequestSpec("a", "abcd"),))
+>>> state = initial(scope)
+>>> enabled(scope, state)
+(submit(a),)
+>>> for action in (Submit("a"), BeginPass(), Admit("a")):
+...     state, effects, events = attrs.astuple(step(scope, state, action), recurse=False)
+>>> effects.chunk
+Chunk(request='a', start=0, end=2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from cowtail.models import connector, device, requests, scheduler, workers
+from cowtail.models.actions import (
+    Abort,
+    Action,
+    Admit,
+    BeginPass,
+    EndPass,
+    Execute,
+    Extend,
+    JobOutcome,
+    Preempt,
+    Report,
+    RunJob,
+    Submit,
+    UpdateConnectorOutput,
+    UpdateFromOutput,
+)
+from cowtail.models.errors import NotEnabled
+from cowtail.models.observations import (
+    Effects,
+    Observation,
+    Pin,
+    RankView,
+    RequestView,
+    Status,
+)
+from cowtail.models.scope import Scope
+from cowtail.models.state import State, initial_state, known_tokens
+from cowtail.models.transition import Transition
+
+
+def initial(scope: Scope) -> State:
+    """Return the state in which nothing has been submitted."""
+    return initial_state(scope)
+
+
+def enabled(scope: Scope, state: State) -> tuple[Action, ...]:
+    """Return every action that is possible now, in a fixed order."""
+    return tuple(_enabled(scope, state))
+
+
+def _enabled(scope: Scope, state: State) -> Iterator[Action]:
+    if state.failure:
+        return
+    names = [spec.name for spec in scope.requests]
+    if state.open_pass is not None:
+        for index, name in enumerate(names):
+            if not scheduler.preempt_guard(scope, state, index):
+                yield Preempt(name)
+            if not scheduler.extend_guard(scope, state, index):
+                yield Extend(name)
+            if not scheduler.admit_guard(scope, state, index):
+                yield Admit(name)
+        if not scheduler.end_pass_guard(scope, state):
+            yield EndPass()
+        return
+    for index, name in enumerate(names):
+        if not requests.submit_guard(scope, state, index):
+            yield Submit(name)
+        if not requests.abort_guard(scope, state, index):
+            yield Abort(name)
+    if not scheduler.begin_pass_guard(scope, state):
+        yield BeginPass()
+    if not device.execute_guard(state):
+        yield Execute()
+    if not device.update_from_output_guard(state):
+        yield UpdateFromOutput()
+    for rank, worker in enumerate(state.ranks):
+        for outcome in JobOutcome:
+            if not workers.run_job_guard(scope, state, rank, outcome):
+                yield RunJob(rank, outcome)
+        for job in worker.outbox:
+            for again in (False, True):
+                if not workers.report_guard(scope, state, rank, job, again):
+                    yield Report(rank, job, again)
+    if not connector.update_connector_output_guard(state):
+        yield UpdateConnectorOutput()
+
+
+def step(scope: Scope, state: State, action: Action) -> Transition:
+    """Carry out ``action``.
+
+    Raises NotEnabled with the guard that failed, and LifecycleError if a rule meets a state
+    that it must never meet.
+    """
+    try:
+        return _step(scope, state, action)
+    except NotEnabled as error:
+        raise NotEnabled(f"{action}: {error.guard}") from None
+
+
+def _step(scope: Scope, state: State, action: Action) -> Transition:
+    if state.failure:
+        raise NotEnabled(f"the model has failed: {state.failure}")
+    inside = isinstance(action, (Admit, Extend, Preempt, EndPass))
+    if state.open_pass is not None and not inside:
+        raise NotEnabled("a pass is open")
+    match action:
+        case Submit(request=name):
+            return requests.submit(scope, state, scope.index(name))
+        case Abort(request=name):
+            return requests.abort(scope, state, scope.index(name))
+        case BeginPass():
+            return scheduler.begin_pass(scope, state)
+        case Admit(request=name):
+            return scheduler.admit(scope, state, scope.index(name))
+        case Extend(request=name):
+            return scheduler.extend(scope, state, scope.index(name))
+        case Preempt(request=name):
+            return scheduler.preempt(scope, state, scope.index(name))
+        case EndPass():
+            return scheduler.end_pass(scope, state)
+        case Execute():
+            return device.execute(scope, state)
+        case UpdateFromOutput():
+            return update_from_output(scope, state)
+        case RunJob(rank=rank, outcome=outcome):
+            return workers.run_job(scope, state, rank, outcome)
+        case Report(rank=rank, job=job, again=again):
+            return workers.report(scope, state, rank, job, again)
+        case UpdateConnectorOutput():
+            return connector.update_connector_output(scope, state)
+    raise NotEnabled("the model schedules by single decisions, not by whole passes")
+
+
+def update_from_output(scope: Scope, state: State) -> Transition:
+    """Process the oldest step's output: count sampled tokens, finish what is complete."""
+    guard = device.update_from_output_guard(state)
+    if guard:
+        raise NotEnabled(guard)
+    oldest = state.steps[0]
+    state = attrs.evolve(state, steps=state.steps[1:])
+    effects = Effects()
+    events: tuple[str, ...] = ()
+    for chunk in oldest.chunks:
+        if chunk.stale:
+            events += ("stale output ignored",)
+        state = device.accept_output(state, chunk)
+        request = state.requests[chunk.request]
+        done = request.outputs == scope.requests[chunk.request].max_tokens
+        if done and request.status is Status.RUNNING:
+            finished = requests.finish(scope, state, chunk.request)
+            state = finished.state
+            effects = attrs.evolve(
+                effects,
+                handoffs=effects.handoffs + finished.effects.handoffs,
+                jobs=effects.jobs + finished.effects.jobs,
+            )
+            events += finished.events
+    return Transition(state, effects, events)
+
+
+def is_quiescent(scope: Scope, state: State) -> bool:
+    """Whether nothing is going on: no request active, nothing in flight, pinned or queued."""
+    return (
+        not state.failure
+        and all(r.status in (Status.NEW, Status.FINISHED) for r in state.requests)
+        and state.open_pass is None
+        and not state.steps
+        and not state.pins
+        and not state.queued_tails
+        and not state.untold_finished
+        and not state.inbox
+        and not any(rank.queue or rank.outbox for rank in state.ranks)
+    )
+
+
+def observe(scope: Scope, state: State, effects: Effects) -> Observation:
+    """Return what an implementation must show after the action that had ``effects``."""
+    return Observation(
+        requests=tuple(
+            RequestView(
+                name=spec.name,
+                status=request.status,
+                computed=request.computed,
+                known=known_tokens(spec, request),
+                tables=tuple(table.blocks for table in request.tables),
+                markers=tuple(table.marker for table in request.tables),
+            )
+            for spec, request in zip(scope.requests, state.requests, strict=True)
+        ),
+        ref_counts=state.pool.ref_counts,
+        free=state.pool.free,
+        keys=state.pool.keys,
+        pins=tuple(Pin(pin.job, pin.blocks, pin.ranks_owed) for pin in state.pins),
+        queued_tails=tuple(job.job for job in state.queued_tails),
+        steps_in_flight=len(state.steps),
+        ranks=tuple(
+            RankView(tuple(job.job for job in rank.queue), rank.outbox, rank.saved)
+            for rank in state.ranks
+        ),
+        inbox=state.inbox,
+        memory=state.memory,
+        store=state.store,
+        effects=effects,
+    )

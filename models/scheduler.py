@@ -1,0 +1,356 @@
+"""The scheduling pass: begin, admit, extend, preempt, end (domain.md d).
+
+A pass commits the scheduler before the device has run: counts advance, keys are registered,
+blocks move. Device and ranks do not interleave with an open pass here: they touch memory,
+queues and the store only, which no rule of the pass reads, so the order makes no difference.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from cowtail.models import block_pool, chunking, connector, lookup, tables
+from cowtail.models.errors import NotEnabled
+from cowtail.models.observations import Chunk, Effects, Status
+from cowtail.models.scope import Scope
+from cowtail.models.state import (
+    BlockTable,
+    DeviceStep,
+    OpenPass,
+    Request,
+    ScheduledChunk,
+    State,
+    known_tokens,
+    tokens_in_flight,
+    with_request,
+)
+from cowtail.models.tables import Allocation
+from cowtail.models.transition import Transition
+
+WAITING = (Status.WAITING, Status.PREEMPTED)
+
+
+def begin_pass(scope: Scope, state: State) -> Transition:
+    """Open a pass, if there is anything that it could do."""
+    guard = begin_pass_guard(scope, state)
+    if guard:
+        raise NotEnabled(guard)
+    return Transition(attrs.evolve(state, open_pass=OpenPass()))
+
+
+def begin_pass_guard(scope: Scope, state: State) -> str:
+    """Return why no pass can begin, or an empty string."""
+    if state.open_pass is not None:
+        return "a pass is open"
+    if len(state.steps) >= scope.max_steps_in_flight:
+        return f"{len(state.steps)} steps are in flight, the limit is {scope.max_steps_in_flight}"
+    if _has_metadata(state):
+        return ""
+    opened = attrs.evolve(state, open_pass=OpenPass())
+    for index, (spec, request) in enumerate(zip(scope.requests, state.requests, strict=True)):
+        if chunking.has_tokens_to_schedule(spec, request):
+            return ""
+        if request.status in WAITING and not _plan_admission(scope, opened, index).guard:
+            return ""
+    return "there is nothing to schedule and nothing to tell the workers"
+
+
+def _has_metadata(state: State) -> bool:
+    return bool(state.queued_tails or state.untold_finished)
+
+
+@attrs.frozen
+class _Plan:
+    """A chunk that a pass could schedule, or the guard that forbids it."""
+
+    guard: str = ""
+    hit: lookup.Hit | None = None
+    start: int = 0
+    end: int = 0
+    pool: block_pool.Pool | None = None
+    tables: tuple[BlockTable, ...] = ()
+
+
+def admit_guard(scope: Scope, state: State, index: int) -> str:
+    """Return why a request cannot be admitted now, or an empty string."""
+    return _plan_admission(scope, state, index).guard
+
+
+def _plan_admission(scope: Scope, state: State, index: int) -> _Plan:
+    spec, request = scope.requests[index], state.requests[index]
+    if state.open_pass is None:
+        return _Plan("no pass is open")
+    if request.status not in WAITING:
+        return _Plan(f"{spec.name!r} is {request.status.value}, not waiting")
+    if state.open_pass.preempted:
+        return _Plan("a request was preempted in this pass")
+    hit = lookup.find_hit(scope, state.pool, spec.tokens[: known_tokens(spec, request)])
+    end = chunking.chunk_end(scope, spec, request, hit.length)
+    if end == hit.length:
+        return _Plan("no chunk can be scheduled within the token budget")
+    if state_computed_in_this_pass(scope, state, hit):
+        return _Plan("the hit ends in a state that this very pass computes")
+    adopted = tables.adopt_hit(scope, request.tables, hit)
+    needed = tables.blocks_needed(scope, adopted, end)
+    needed += tables.hit_blocks_in_free_list(state.pool, hit)
+    if needed > len(state.pool.free):
+        return _Plan(f"{needed} blocks are needed, {len(state.pool.free)} are free")
+    return _Plan("", hit, hit.length, end, state.pool, adopted)
+
+
+def state_computed_in_this_pass(scope: Scope, state: State, hit: lookup.Hit) -> bool:
+    """Whether the hit ends in a Mamba block whose primary key this pass registered or moved."""
+    assert state.open_pass is not None
+    return any(
+        state.pool.keys[blocks[-1]][0] in state.open_pass.registered
+        for group, blocks in zip(scope.groups, hit.blocks, strict=True)
+        if group.is_mamba and blocks
+    )
+
+
+def admit(scope: Scope, state: State, index: int) -> Transition:
+    """Adopt the longest local hit and schedule the first chunk."""
+    plan = _plan_admission(scope, state, index)
+    if plan.guard:
+        raise NotEnabled(plan.guard)
+    assert state.open_pass is not None
+    assert plan.hit is not None
+    assert plan.pool is not None
+    events = []
+    if plan.hit.length:
+        events.append("prefix hit")
+    if state.requests[index].status is Status.PREEMPTED:
+        events.append("resumed after preemption")
+    if _copies_from_registered_tail(state, plan):
+        events.append("consumer copy-on-write from a registered tail")
+    pool = plan.pool
+    for blocks in plan.hit.blocks:
+        pool = block_pool.touch(pool, blocks)
+    opened = attrs.evolve(state.open_pass, admitted=(*state.open_pass.admitted, index))
+    state = attrs.evolve(state, open_pass=opened)
+    return _schedule(scope, state, index, attrs.evolve(plan, pool=pool), tuple(events))
+
+
+def _copies_from_registered_tail(state: State, plan: _Plan) -> bool:
+    """Whether a copy due from the hit reads a block that is some request's registered tail."""
+    tails = {
+        table.marker.block
+        for request in state.requests
+        for table in request.tables
+        if table.marker is not None
+    }
+    return any(t.copy_due is not None and t.copy_due.source in tails for t in plan.tables)
+
+
+def extend_guard(scope: Scope, state: State, index: int) -> str:
+    """Return why a request cannot be extended now, or an empty string."""
+    return _plan_extension(scope, state, index).guard
+
+
+def _plan_extension(scope: Scope, state: State, index: int) -> _Plan:
+    spec, request = scope.requests[index], state.requests[index]
+    if state.open_pass is None:
+        return _Plan("no pass is open")
+    if is_scheduled(state, index):
+        return _Plan(f"{spec.name!r} is scheduled in this pass already")
+    if not chunking.has_tokens_to_schedule(spec, request):
+        return _Plan(f"{spec.name!r} has no tokens to schedule")
+    end = chunking.chunk_end(scope, spec, request, request.computed)
+    if end == request.computed:
+        return _Plan("no chunk can be scheduled within the token budget")
+    processed = max(0, request.computed - tokens_in_flight(state, index))
+    pool, kept = tables.remove_skipped(scope, state.pool, request.tables, processed)
+    needed = tables.blocks_needed(scope, kept, end)
+    if needed > len(pool.free):
+        return _Plan(f"{needed} blocks are needed, {len(pool.free)} are free")
+    return _Plan("", None, request.computed, end, pool, kept)
+
+
+def is_scheduled(state: State, index: int) -> bool:
+    """Whether the open pass has a chunk of this request."""
+    assert state.open_pass is not None
+    return any(chunk.request == index for chunk in state.open_pass.scheduled)
+
+
+def extend(scope: Scope, state: State, index: int) -> Transition:
+    """Schedule the next chunk of a running request."""
+    plan = _plan_extension(scope, state, index)
+    if plan.guard:
+        raise NotEnabled(plan.guard)
+    return _schedule(scope, state, index, plan, ())
+
+
+def _schedule(
+    scope: Scope, state: State, index: int, plan: _Plan, events: tuple[str, ...]
+) -> Transition:
+    """Allocate for the planned chunk, register its keys, and put it into the pass."""
+    spec, request = scope.requests[index], state.requests[index]
+    opened = state.open_pass
+    assert opened is not None
+    assert plan.pool is not None
+    known = known_tokens(spec, request)
+    samples = plan.end == known + request.placeholders
+    allocation = tables.allocate(scope, plan.pool, spec.name, plan.tables, plan.end)
+    allocation = tables.register_keys(scope, spec, allocation, min(plan.end, known))
+    chunk = ScheduledChunk(
+        index,
+        plan.start,
+        plan.end,
+        samples,
+        tuple(table.blocks for table in allocation.tables),
+    )
+    state = with_request(
+        state,
+        index,
+        attrs.evolve(
+            request,
+            tables=allocation.tables,
+            status=Status.RUNNING,
+            computed=plan.end,
+            placeholders=request.placeholders + samples,
+        ),
+    )
+    state = attrs.evolve(
+        state,
+        pool=allocation.pool,
+        open_pass=_with_allocation(opened, chunk, allocation),
+    )
+    effects = Effects(
+        hit=None if plan.hit is None else plan.hit.length,
+        chunk=Chunk(spec.name, plan.start, plan.end),
+    )
+    return Transition(state, effects, events + allocation.events)
+
+
+def _with_allocation(opened: OpenPass, chunk: ScheduledChunk, allocation: Allocation) -> OpenPass:
+    return attrs.evolve(
+        opened,
+        scheduled=(*opened.scheduled, chunk),
+        copies=opened.copies + allocation.copies,
+        offers=opened.offers + allocation.offers,
+        registered=opened.registered + allocation.registered,
+        new_blocks=opened.new_blocks + allocation.new_blocks,
+    )
+
+
+def preempt_guard(scope: Scope, state: State, index: int) -> str:
+    """Return why a request cannot be preempted now, or an empty string."""
+    spec = scope.requests[index]
+    if state.open_pass is None:
+        return "no pass is open"
+    if state.requests[index].status is not Status.RUNNING:
+        return f"{spec.name!r} is {state.requests[index].status.value}, not running"
+    if is_scheduled(state, index):
+        return f"{spec.name!r} is scheduled in this pass already"
+    if state.open_pass.admitted:
+        return "a request was admitted in this pass"
+    if state.spent.preemptions >= scope.max_preemptions and not _lacks_blocks(scope, state):
+        return f"no request lacks blocks, and max_preemptions={scope.max_preemptions} are spent"
+    return ""
+
+
+def _lacks_blocks(scope: Scope, state: State) -> bool:
+    """Whether some running, unscheduled request has tokens to schedule that do not fit."""
+    return any(
+        chunking.has_tokens_to_schedule(spec, request)
+        and not is_scheduled(state, index)
+        and bool(extend_guard(scope, state, index))
+        for index, (spec, request) in enumerate(zip(scope.requests, state.requests, strict=True))
+    )
+
+
+def preempt(scope: Scope, state: State, index: int) -> Transition:
+    """Take a running request's blocks away; it waits again, and its steps in flight are stale."""
+    guard = preempt_guard(scope, state, index)
+    if guard:
+        raise NotEnabled(guard)
+    opened = state.open_pass
+    assert opened is not None
+    free_of_charge = _lacks_blocks(scope, state)
+    request = state.requests[index]
+    events = ["preempted"]
+    if tokens_in_flight(state, index):
+        events.append("preempted with a step in flight")
+    if connector.has_unfinished_job(state, index):
+        events.append("preempted with a job in flight")
+    if any(table.marker is not None for table in request.tables):
+        events.append("tail dropped: preempted")
+    spent = state.spent
+    if not free_of_charge:
+        spent = attrs.evolve(spent, preemptions=spent.preemptions + 1)
+    state = attrs.evolve(
+        state,
+        pool=free_tables(state.pool, request.tables),
+        open_pass=attrs.evolve(opened, preempted=(*opened.preempted, index)),
+        steps=tuple(_with_stale_chunks(step, index) for step in state.steps),
+        spent=spent,
+    )
+    released = Request(
+        tables=tuple(BlockTable() for _ in scope.groups),
+        status=Status.PREEMPTED,
+        outputs=request.outputs,
+    )
+    return Transition(with_request(state, index, released), Effects(), tuple(events))
+
+
+def _with_stale_chunks(step: DeviceStep, index: int) -> DeviceStep:
+    chunks = tuple(
+        attrs.evolve(chunk, stale=True) if chunk.request == index else chunk
+        for chunk in step.chunks
+    )
+    return attrs.evolve(step, chunks=chunks)
+
+
+def free_tables(pool: block_pool.Pool, freed: tuple[BlockTable, ...]) -> block_pool.Pool:
+    """Free every block of a request: group by group, each table from its last block."""
+    for table in freed:
+        pool = block_pool.free(pool, reversed(table.blocks))
+    return pool
+
+
+def end_pass_guard(scope: Scope, state: State) -> str:
+    """Return why the pass cannot end, or an empty string."""
+    if state.open_pass is None:
+        return "no pass is open"
+    if state.open_pass.scheduled or state.open_pass.preempted or _has_metadata(state):
+        return ""
+    return "nothing is scheduled and there is nothing to tell the workers"
+
+
+def end_pass(scope: Scope, state: State) -> Transition:
+    """Drain copies and handoffs, build the connector's metadata, and dispatch the step."""
+    guard = end_pass_guard(scope, state)
+    if guard:
+        raise NotEnabled(guard)
+    opened = state.open_pass
+    assert opened is not None
+    built = connector.build_metadata(scope, state, opened)
+    state = built.state
+    retained = [
+        block
+        for group in range(len(scope.groups))
+        for copy in opened.copies
+        if copy.group == group
+        for block in (copy.source, copy.destination)
+    ]
+    step = DeviceStep(
+        chunks=opened.scheduled,
+        copies=opened.copies,
+        new_blocks=opened.new_blocks,
+        jobs=built.jobs,
+        preempted=opened.preempted,
+        finished=state.untold_finished,
+    )
+    state = attrs.evolve(
+        state,
+        pool=block_pool.free(state.pool, retained),
+        open_pass=None,
+        steps=(*state.steps, step),
+        untold_finished=(),
+    )
+    effects = Effects(
+        copies=opened.copies,
+        handoffs=opened.offers if scope.role.saves else (),
+        jobs=connector.emitted(scope, built.jobs),
+    )
+    return Transition(state, effects, built.events)

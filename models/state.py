@@ -1,0 +1,216 @@
+"""The state of the model: frozen values only, contents included.
+
+Nothing here moves; the rules do. Values that an implementation can be asked about
+(keys, markers, puts, pins) are those of ``observations``; what is here beside them is what
+the rules need to remember.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from cowtail.models.block_pool import Pool, initial_pool
+from cowtail.models.observations import Copy, Handoff, Key, Marker, Put, Status, StoreEntry
+from cowtail.models.scope import RequestSpec, Scope
+
+
+@attrs.frozen
+class CopyDue:
+    """A copy-on-write that the next allocation performs: column and source block."""
+
+    index: int
+    source: int
+
+
+@attrs.frozen
+class BlockTable:
+    """One request's blocks in one group, by column.
+
+    ``num_cached``: leading columns already considered for keys. The last four fields are the
+    align-mode bookkeeping of a Mamba group: the registered tail, whether this generation has
+    allocated before, the column of the state to copy from, the columns retired so far.
+    """
+
+    blocks: tuple[int, ...] = ()
+    num_cached: int = 0
+    copy_due: CopyDue | None = None
+    marker: Marker | None = None
+    allocated: bool = False
+    last_state: int | None = None
+    retired: int = 0
+
+
+@attrs.frozen
+class Request:
+    """A request as the scheduler holds it.
+
+    ``computed`` is optimistic: advanced when a chunk is scheduled. ``placeholders`` counts
+    tokens that scheduled steps will sample. ``handed_off`` is a ghost: the (group, boundary)
+    pairs given to the connector in this generation, which no rule reads.
+    """
+
+    tables: tuple[BlockTable, ...]
+    status: Status = Status.NEW
+    computed: int = 0
+    outputs: int = 0
+    placeholders: int = 0
+    handed_off: tuple[tuple[int, int], ...] = ()
+
+
+@attrs.frozen
+class ScheduledChunk:
+    """Tokens [start, end) of a request in a pass or step, with the tables its workers will use."""
+
+    request: int
+    start: int
+    end: int
+    samples: bool
+    tables: tuple[tuple[int, ...], ...]
+    stale: bool = False
+
+
+@attrs.frozen
+class OpenPass:
+    """A scheduling pass that has begun and not ended.
+
+    ``registered``: keys that Mamba groups registered or moved in this pass, whose bytes exist
+    only after its step. ``new_blocks``: blocks the step must zero.
+    """
+
+    scheduled: tuple[ScheduledChunk, ...] = ()
+    admitted: tuple[int, ...] = ()
+    preempted: tuple[int, ...] = ()
+    copies: tuple[Copy, ...] = ()
+    offers: tuple[Handoff, ...] = ()
+    registered: tuple[Key, ...] = ()
+    new_blocks: tuple[int, ...] = ()
+
+
+@attrs.frozen
+class JobMeta:
+    """A store job as it is shipped to the workers.
+
+    ``tables`` are the request's tables at emission, per group; ``prefill_end`` is where the
+    connector's save window ended. ``live`` is false once the request's generation retired.
+    """
+
+    job: int
+    request: int
+    puts: tuple[Put, ...]
+    save_to: int
+    tables: tuple[tuple[int, ...], ...]
+    blocks: tuple[int, ...]
+    prefill_end: int
+    live: bool = True
+
+
+@attrs.frozen
+class PinnedJob:
+    """A job whose blocks stay referenced until every rank has reported it."""
+
+    job: int
+    request: int
+    blocks: tuple[int, ...]
+    ranks_owed: tuple[int, ...]
+
+
+@attrs.frozen
+class DeviceStep:
+    """A dispatched step. It stays in flight until the scheduler has processed its output.
+
+    Once it has run, only its chunks are remembered.
+    """
+
+    chunks: tuple[ScheduledChunk, ...]
+    copies: tuple[Copy, ...] = ()
+    new_blocks: tuple[int, ...] = ()
+    jobs: tuple[JobMeta, ...] = ()
+    preempted: tuple[int, ...] = ()
+    finished: tuple[int, ...] = ()
+    executed: bool = False
+
+
+@attrs.frozen
+class Tracker:
+    """What the connector knows of a request's progress, in tokens."""
+
+    token_len: int = 0
+    num_saved: int = 0
+    prefill_end: int = 0
+    tail_sent: bool = False
+
+
+@attrs.frozen
+class RankWorker:
+    """One worker rank: its job queue, jobs done but unreported, durable offset per request.
+
+    ``closing``: finished requests whose offset is forgotten once no live job of theirs is queued.
+    """
+
+    saved: tuple[int, ...]
+    queue: tuple[JobMeta, ...] = ()
+    outbox: tuple[int, ...] = ()
+    closing: tuple[int, ...] = ()
+
+
+@attrs.frozen
+class Spent:
+    """How much of the environment's bounds is used up."""
+
+    preemptions: int = 0
+    failed_jobs: int = 0
+    repeated_reports: int = 0
+
+
+@attrs.frozen
+class State:
+    """Everything. ``memory[block][slot]`` is the prefix that the bytes stand for."""
+
+    pool: Pool
+    requests: tuple[Request, ...]
+    trackers: tuple[Tracker | None, ...]
+    ranks: tuple[RankWorker, ...]
+    memory: tuple[tuple[str, ...], ...]
+    open_pass: OpenPass | None = None
+    steps: tuple[DeviceStep, ...] = ()
+    pins: tuple[PinnedJob, ...] = ()
+    queued_tails: tuple[JobMeta, ...] = ()
+    next_job: int = 0
+    untold_finished: tuple[int, ...] = ()
+    inbox: tuple[tuple[int, int], ...] = ()
+    store: tuple[StoreEntry, ...] = ()
+    spent: Spent = attrs.field(factory=Spent)
+    failure: str = ""
+
+
+def initial_state(scope: Scope) -> State:
+    """Return the state in which nothing has been submitted."""
+    num_requests = len(scope.requests)
+    return State(
+        pool=initial_pool(scope.num_blocks),
+        requests=(Request(tables=tuple(BlockTable() for _ in scope.groups)),) * num_requests,
+        trackers=(None,) * num_requests,
+        ranks=(RankWorker(saved=(0,) * num_requests),) * scope.num_ranks,
+        memory=(("",) * scope.slots_per_block,) * scope.num_blocks,
+    )
+
+
+def known_tokens(spec: RequestSpec, request: Request) -> int:
+    """Return N: prompt plus processed output tokens."""
+    return len(spec.prompt) + request.outputs
+
+
+def tokens_in_flight(state: State, index: int) -> int:
+    """Return F: tokens of a request in steps whose output is not processed, stale ones included."""
+    return sum(
+        chunk.end - chunk.start
+        for step in state.steps
+        for chunk in step.chunks
+        if chunk.request == index
+    )
+
+
+def with_request(state: State, index: int, request: Request) -> State:
+    """Return ``state`` with one request replaced."""
+    requests = (*state.requests[:index], request, *state.requests[index + 1 :])
+    return attrs.evolve(state, requests=requests)
