@@ -196,8 +196,12 @@ def emit_job(scope: Scope, state: State, save: SaveRequest) -> tuple[State, JobM
             for block in table
         ]
     pinned = tuple(dict.fromkeys(blocks))
+    attention = tuple(
+        () if group.is_mamba or not save.save_to else table
+        for group, table in zip(scope.groups, tables, strict=True)
+    )
     job = JobMeta(
-        state.next_job, save.request, puts, save.save_to, tables, pinned, tracker.prefill_end
+        state.next_job, save.request, puts, save.save_to, attention, pinned, tracker.prefill_end
     )
     pin = PinnedJob(job.job, save.request, pinned, tuple(range(scope.num_ranks)))
     state = attrs.evolve(
@@ -255,7 +259,7 @@ def update_connector_output(scope: Scope, state: State) -> Transition:
     pool = state.pool
     released = []
     events = []
-    for rank, job in state.inbox:
+    for job, rank in state.inbox:
         pin = pins.get(job)
         if pin is None or rank not in pin.ranks_owed:
             events.append("repeated report ignored")

@@ -168,7 +168,8 @@ class Observation:
 
     ``ref_counts`` and ``keys`` are indexed by block id (keys: primary first, then extras in
     insertion order); ``free`` is the free list, head first. ``queued_tails`` are job ids
-    registered at finish and not yet flushed to the workers. ``memory`` is indexed by block
+    registered at finish and not yet flushed to the workers. ``inbox`` holds the (job, rank) reports
+    that arrived and were not consumed, sorted. ``memory`` is indexed by block
     and slot. ``store`` is sorted.
     """
 

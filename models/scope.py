@@ -148,13 +148,13 @@ class Scope:
     def blocks_for(self, request: RequestSpec) -> int:
         """Return the most blocks that ``request`` holds at once, running alone.
 
-        A full-attention group needs its whole table; a Mamba group the running state, the
-        state it is copied from and one copy-on-write block. One more may be taken per
-        full-attention group for a consumer's copy.
+        The last sampled token is never computed. A full-attention group needs its whole table
+        and one block for a consumer's copy; a Mamba group the running state, the state that
+        it is copied from, and one block for a copy-on-write.
         """
         total = 0
         for group in self.groups:
-            table = math.ceil(len(request.tokens) / group.block_size)
+            table = math.ceil((len(request.tokens) - 1) / group.block_size)
             total += min(table, 2) + 1 if group.is_mamba else table + 1
         return total
 

@@ -90,8 +90,10 @@ class OpenPass:
 class JobMeta:
     """A store job as it is shipped to the workers.
 
-    ``tables`` are the request's tables at emission, per group; ``prefill_end`` is where the
-    connector's save window ended. ``live`` is false once the request's generation retired.
+    ``tables`` are what a prefix save reads by position: the attention tables at emission, per
+    group; a Mamba group's entry is empty, because a state is never found by position (R30).
+    ``prefill_end`` is where the connector's save window ended. ``live`` is false once the
+    request's generation retired.
     """
 
     job: int

@@ -145,7 +145,10 @@ def report_guard(scope: Scope, state: State, rank: int, job: int, again: bool) -
 
 
 def report(scope: Scope, state: State, rank: int, job: int, again: bool) -> Transition:
-    """Send a completion to the scheduler; with ``again`` the rank will send it once more."""
+    """Send a completion to the scheduler; with ``again`` the rank will send it once more.
+
+    Reports of all ranks are aggregated on the way, so what has arrived is kept sorted.
+    """
     guard = report_guard(scope, state, rank, job, again)
     if guard:
         raise NotEnabled(guard)
@@ -161,7 +164,8 @@ def report(scope: Scope, state: State, rank: int, job: int, again: bool) -> Tran
     else:
         outbox = tuple(done for done in worker.outbox if done != job)
         state = _with_rank(state, rank, attrs.evolve(worker, outbox=outbox))
-    return Transition(attrs.evolve(state, inbox=(*state.inbox, (rank, job))), Effects(), events)
+    inbox = tuple(sorted((*state.inbox, (job, rank))))
+    return Transition(attrs.evolve(state, inbox=inbox), Effects(), events)
 
 
 def _with_rank(state: State, rank: int, worker: RankWorker) -> State:

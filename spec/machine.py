@@ -1,0 +1,394 @@
+"""The model as a machine for the explorer: successors, and packed keys under symmetry.
+
+Two states share a key when no property and no future can tell them apart:
+
+- **blocks** are interchangeable (allocation goes by position in the free list, not by id), so
+  they are renamed in the order in which the state mentions them, free list first;
+- **ranks** are interchangeable, so they are sorted by everything that a state says of them;
+- **requests of equal prompt and length** are interchangeable, so the smallest of the packed
+  keys over their orders is taken;
+- **job ids** only ever grow, so they are renamed in order;
+- what nothing can read any more is left out: bytes of free blocks without keys, counts of
+  finished requests.
+
+>>> from cowtail.spec.scopes import scope_named
+>>> machine = LifecycleMachine(scope_named("lone_producer"))
+>>> [action for action, _, _ in machine.successors(machine.initial())]
+[submit(a)]
+"""
+
+from __future__ import annotations
+
+import itertools
+import marshal
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from cowtail.models import lifecycle
+from cowtail.models.actions import Action
+from cowtail.models.block_pool import LifecycleError
+from cowtail.models.observations import NULL_BLOCK, Key, Status
+from cowtail.models.scope import Scope
+from cowtail.models.state import JobMeta, OpenPass, Request, ScheduledChunk, State
+
+_MARSHAL_VERSION = 2  # later versions encode object identity, which differs between equal keys
+
+
+class LifecycleMachine:
+    """The model of one scope, as the explorer wants it.
+
+    A rule that fails one of its own assertions does not stop the search: the successor
+    carries the failure, nothing is enabled in it, and the invariant on failures reports it.
+    """
+
+    def __init__(self, scope: Scope, *, symmetry: bool = True) -> None:
+        self.scope = scope
+        self.symmetry = symmetry
+        self._equal = _classes_of_equal_requests(scope) if symmetry else ()
+
+    def initial(self) -> State:
+        """Return the state in which nothing has been submitted."""
+        return lifecycle.initial(self.scope)
+
+    def successors(self, state: State) -> Iterator[tuple[Action, State, tuple[str, ...]]]:
+        """Yield every enabled action with the state it leads to and what happened."""
+        for action in lifecycle.enabled(self.scope, state):
+            try:
+                transition = lifecycle.step(self.scope, state, action)
+            except LifecycleError as error:
+                yield action, attrs.evolve(state, failure=f"{action}: {error}"), ("rule failed",)
+            else:
+                yield action, transition.state, transition.events
+
+    def action_name(self, action: Action) -> str:
+        """Return the event's name, without its arguments."""
+        return action.name
+
+    def is_quiescent(self, state: State) -> bool:
+        """Whether the state may have no successors; a failure is reported by its invariant."""
+        return bool(state.failure) or lifecycle.is_quiescent(self.scope, state)
+
+    def key(self, state: State) -> bytes:
+        """Return the packed search key."""
+        if not self.symmetry:
+            return _pack(state, _Renaming.identity(self.scope, state))
+        return min(
+            _pack(state, _Renaming.canonical(self.scope, state, order))
+            for order in _request_orders(state, self._equal)
+        )
+
+
+def _classes_of_equal_requests(scope: Scope) -> tuple[tuple[int, ...], ...]:
+    """Return the indices of requests that differ in name only, class by class."""
+    classes: dict[object, list[int]] = {}
+    for index, spec in enumerate(scope.requests):
+        abortable = scope.may_abort is None or spec.name in scope.may_abort
+        classes.setdefault((spec.tokens, spec.prompt, abortable), []).append(index)
+    return tuple(tuple(members) for members in classes.values() if len(members) > 1)
+
+
+def _request_orders(
+    state: State, classes: tuple[tuple[int, ...], ...]
+) -> Iterator[tuple[int, ...]]:
+    """Yield the orders of requests to try: permutations within a class, told apart cheaply first.
+
+    Members are sorted by what does not depend on block ids; only ties are permuted, and not
+    even those while they are still new.
+    """
+    base = list(range(len(state.requests)))
+    if not classes:
+        yield tuple(base)
+        return
+    choices = []
+    for members in classes:
+        ranked = sorted(members, key=lambda index: _outline(state.requests[index]))
+        runs = [
+            list(run) for _, run in itertools.groupby(ranked, lambda i: _outline(state.requests[i]))
+        ]
+        choices.append(
+            [
+                [index for run in combination for index in run]
+                for combination in itertools.product(
+                    *(
+                        [run]
+                        if state.requests[run[0]].status is Status.NEW
+                        else itertools.permutations(run)
+                        for run in runs
+                    )
+                )
+            ]
+        )
+    for combination in itertools.product(*choices):
+        order = base.copy()
+        for members, chosen in zip(classes, combination, strict=True):
+            for position, index in zip(members, chosen, strict=True):
+                order[position] = index
+        yield tuple(order)
+
+
+def _outline(request: Request) -> tuple[object, ...]:
+    return (
+        request.status.value,
+        request.computed,
+        request.outputs,
+        request.placeholders,
+        tuple(tuple(b != NULL_BLOCK for b in table.blocks) for table in request.tables),
+    )
+
+
+@attrs.frozen
+class _Renaming:
+    """New names for everything interchangeable, each list indexed by the old name.
+
+    ``requests`` and ``ranks`` list the old indices in their new order.
+    """
+
+    requests: tuple[int, ...]
+    ranks: tuple[int, ...]
+    block: list[int]
+    request: list[int]
+    rank: list[int]
+    job: dict[int, int]
+    index_of: dict[str, int]
+
+    @classmethod
+    def identity(cls, scope: Scope, state: State) -> _Renaming:
+        """Rename nothing but job ids, which would never repeat."""
+        requests = tuple(range(len(state.requests)))
+        ranks = tuple(range(len(state.ranks)))
+        index_of = {spec.name: index for index, spec in enumerate(scope.requests)}
+        return cls(
+            requests,
+            ranks,
+            list(range(len(state.memory))),
+            list(requests),
+            list(ranks),
+            _job_names(state),
+            index_of,
+        )
+
+    @classmethod
+    def canonical(cls, scope: Scope, state: State, order: tuple[int, ...]) -> _Renaming:
+        """Rename blocks, ranks and jobs canonically, given the order of requests."""
+        request = _inverse(order)
+        job = _job_names(state)
+        ranks = _rank_order(state, order, request, job)
+        index_of = {spec.name: index for index, spec in enumerate(scope.requests)}
+        return cls(
+            order, ranks, _block_names(state, order), request, _inverse(ranks), job, index_of
+        )
+
+
+def _inverse(order: tuple[int, ...]) -> list[int]:
+    names = [0] * len(order)
+    for new, old in enumerate(order):
+        names[old] = new
+    return names
+
+
+def _pack(state: State, new: _Renaming) -> bytes:
+    """Return the state, renamed and without what cannot be read, as bytes."""
+    block, request, job = new.block, new.request, new.job
+    pool = state.pool
+    live = _blocks_that_can_be_read(state)
+    packed: Any = (
+        tuple(block[b] for b in pool.free),
+        tuple(
+            (
+                pool.ref_counts[b],
+                tuple((key.group, key.prefix) for key in pool.keys[b]),
+                state.memory[b] if b in live else (),
+            )
+            for b in _inverse(tuple(block))
+        ),
+        tuple((key.group, key.prefix, block[b]) for key, b in _shared_keys(state)),
+        tuple(_request(state, index, block) for index in new.requests),
+        None if state.open_pass is None else _pass(state.open_pass, new),
+        tuple(
+            (
+                step.executed,
+                tuple(_chunk(chunk, new) for chunk in step.chunks),
+                tuple((c.group, block[c.source], block[c.destination]) for c in step.copies),
+                tuple(block[b] for b in step.new_blocks),
+                tuple(_job(meta, new) for meta in step.jobs),
+                tuple(request[index] for index in step.preempted),
+                tuple(request[index] for index in step.finished),
+            )
+            for step in state.steps
+        ),
+        tuple(
+            (
+                job[pin.job],
+                request[pin.request],
+                tuple(block[b] for b in pin.blocks),
+                tuple(sorted(new.rank[r] for r in pin.ranks_owed)),
+            )
+            for pin in state.pins
+        ),
+        tuple(_job(meta, new) for meta in state.queued_tails),
+        tuple(request[index] for index in state.untold_finished),
+        tuple(sorted((job[done], new.rank[rank]) for done, rank in state.inbox)),
+        tuple(
+            (
+                tuple(_job(meta, new) for meta in state.ranks[r].queue),
+                tuple(job[done] for done in state.ranks[r].outbox),
+                tuple(state.ranks[r].saved[index] for index in new.requests),
+                tuple(request[index] for index in state.ranks[r].closing),
+                tuple((e.group, e.prefix, e.content) for e in state.store if e.rank == r),
+            )
+            for r in new.ranks
+        ),
+        attrs.astuple(state.spent),
+        state.failure,
+    )
+    return marshal.dumps(packed, _MARSHAL_VERSION)
+
+
+def _block_names(state: State, order: tuple[int, ...]) -> list[int]:
+    """Return the new name of each block: in order of first mention, free list first."""
+    names = {NULL_BLOCK: NULL_BLOCK}
+    for block in state.pool.free:
+        names.setdefault(block, len(names))
+    for index in order:
+        for table in state.requests[index].tables:
+            for block in table.blocks:
+                names.setdefault(block, len(names))
+    for pin in state.pins:
+        for block in pin.blocks:
+            names.setdefault(block, len(names))
+    if state.open_pass is not None:
+        for copy in state.open_pass.copies:
+            names.setdefault(copy.source, len(names))
+            names.setdefault(copy.destination, len(names))
+    for block in range(len(state.memory)):  # leaked blocks, which only a broken rule leaves
+        names.setdefault(block, len(names))
+    return [names[block] for block in range(len(state.memory))]
+
+
+def _job_names(state: State) -> dict[int, int]:
+    """Return the rank of each job id that the state still mentions."""
+    mentioned = {pin.job for pin in state.pins}
+    mentioned.update(meta.job for meta in state.queued_tails)
+    mentioned.update(meta.job for step in state.steps for meta in step.jobs)
+    mentioned.update(done for done, _ in state.inbox)
+    for rank in state.ranks:
+        mentioned.update(meta.job for meta in rank.queue)
+        mentioned.update(rank.outbox)
+    return {job: name for name, job in enumerate(sorted(mentioned))}
+
+
+def _rank_order(
+    state: State, order: tuple[int, ...], request: list[int], job: dict[int, int]
+) -> tuple[int, ...]:
+    """Return the ranks in canonical order: by everything that the state says of each."""
+
+    def said_of(rank: int) -> tuple[object, ...]:
+        worker = state.ranks[rank]
+        return (
+            tuple((job[meta.job], meta.live) for meta in worker.queue),
+            tuple(job[done] for done in worker.outbox),
+            tuple(worker.saved[index] for index in order),
+            tuple(request[index] for index in worker.closing),
+            tuple(rank in pin.ranks_owed for pin in state.pins),
+            tuple(job[done] for done, r in state.inbox if r == rank),
+            tuple((e.group, e.prefix, e.content) for e in state.store if e.rank == rank),
+        )
+
+    return tuple(sorted(range(len(state.ranks)), key=said_of))
+
+
+def _blocks_that_can_be_read(state: State) -> set[int]:
+    """Return the blocks whose bytes matter: referenced, keyed, or wanted by a job or a step."""
+    pool = state.pool
+    live = {b for b, count in enumerate(pool.ref_counts) if count or pool.keys[b]}
+    metas = [*state.queued_tails, *(meta for rank in state.ranks for meta in rank.queue)]
+    for step in state.steps:
+        metas += step.jobs
+        live.update(copy.source for copy in step.copies)
+        live.update(b for chunk in step.chunks for table in chunk.tables for b in table)
+    for meta in metas:
+        live.update(put.block for put in meta.puts)
+        live.update(b for table in meta.tables for b in table)
+    return live
+
+
+def _shared_keys(state: State) -> list[tuple[Key, int]]:
+    """Return the index entries of keys that several blocks carry: their order is a fact."""
+    index = state.pool.index
+    return [
+        entry
+        for i, entry in enumerate(index)
+        if (i and index[i - 1][0] == entry[0])
+        or (i + 1 < len(index) and index[i + 1][0] == entry[0])
+    ]
+
+
+def _request(state: State, index: int, block: list[int]) -> tuple[object, ...]:
+    request = state.requests[index]
+    if request.status in (Status.FINISHED, Status.NEW):
+        return (request.status.value,)
+    tracker = state.trackers[index]
+    return (
+        request.status.value,
+        request.computed,
+        request.outputs,
+        request.placeholders,
+        tuple(sorted(request.handed_off)),
+        None if tracker is None else attrs.astuple(tracker),
+        tuple(
+            (
+                tuple(block[b] for b in table.blocks),
+                table.num_cached,
+                None
+                if table.copy_due is None
+                else (table.copy_due.index, block[table.copy_due.source]),
+                None
+                if table.marker is None
+                else (block[table.marker.block], table.marker.boundary),
+                table.allocated,
+                table.last_state,
+                table.retired,
+            )
+            for table in request.tables
+        ),
+    )
+
+
+def _chunk(chunk: ScheduledChunk, new: _Renaming) -> tuple[object, ...]:
+    return (
+        new.request[chunk.request],
+        chunk.start,
+        chunk.end,
+        chunk.samples,
+        chunk.stale,
+        tuple(tuple(new.block[b] for b in table) for table in chunk.tables),
+    )
+
+
+def _pass(opened: OpenPass, new: _Renaming) -> tuple[object, ...]:
+    return (
+        tuple(_chunk(chunk, new) for chunk in opened.scheduled),
+        tuple(new.request[index] for index in opened.admitted),
+        tuple(new.request[index] for index in opened.preempted),
+        tuple((c.group, new.block[c.source], new.block[c.destination]) for c in opened.copies),
+        tuple(
+            (new.request[new.index_of[o.request]], o.group, new.block[o.block], o.boundary)
+            for o in opened.offers
+        ),
+        tuple((key.group, key.prefix) for key in opened.registered),
+        tuple(new.block[b] for b in opened.new_blocks),
+    )
+
+
+def _job(meta: JobMeta, new: _Renaming) -> tuple[object, ...]:
+    return (
+        new.job[meta.job],
+        new.request[meta.request],
+        tuple((put.group, new.block[put.block], put.boundary) for put in meta.puts),
+        meta.save_to,
+        tuple(tuple(new.block[b] for b in table) for table in meta.tables),
+        meta.prefill_end,
+        meta.live,
+    )

@@ -1,0 +1,121 @@
+"""Named scopes: bounded instances that are explored completely.
+
+Each is as small as it can be while still doing what its name says. Two Mamba or attention
+blocks of two tokens with a hash unit of one are enough for a tail inside a block; sizes that
+differ (2 and 4) make the LCM differ from both.
+
+Left out on purpose: three ranks and three requests at once (the state space grows by an order
+of magnitude and reaches nothing new, as far as two scopes with one of them each can tell).
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from cowtail.models.scope import RequestSpec, Role, Scope, full_attention, mamba
+
+LONE_PRODUCER = Scope(
+    name="lone_producer",
+    groups=(full_attention(2), mamba(2)),
+    hash_unit=1,
+    num_blocks=6,
+    requests=(RequestSpec("a", "ab", max_tokens=1),),
+    role=Role.PRODUCER,
+    max_failed_jobs=1,
+    max_repeated_reports=1,
+    max_preemptions=1,
+)
+"""One producer, one tail: by copy-on-write, at finish by an abort, or lost to a preemption."""
+
+COW_DECODE = Scope(
+    name="cow_decode",
+    groups=(full_attention(2), mamba(2)),
+    hash_unit=1,
+    num_blocks=8,
+    requests=(RequestSpec("a", "abcd", max_tokens=3),),
+    role=Role.BOTH,
+)
+"""A request that decodes past its tail: the durable copy outlives what the request writes."""
+
+SHARED_PREFIX = Scope(
+    name="shared_prefix",
+    groups=(full_attention(2), mamba(2)),
+    hash_unit=1,
+    num_blocks=8,
+    requests=(RequestSpec("a", "ab"), RequestSpec("b", "ab")),
+    role=Role.BOTH,
+    num_ranks=1,
+)
+"""Two requests with one prompt: hits inside a block, and copies by consumer and producer."""
+
+UNEQUAL_BLOCKS = Scope(
+    name="unequal_blocks",
+    groups=(full_attention(2), mamba(4)),
+    hash_unit=1,
+    num_blocks=9,
+    requests=(RequestSpec("a", "abcd", max_tokens=2),),
+    role=Role.PRODUCER,
+    max_failed_jobs=1,
+    max_preemptions=1,
+)
+"""Block sizes 2 and 4: normal saves go by the LCM, the tail's attention blocks fill the gap."""
+
+ASYNC_TWO_STEPS = Scope(
+    name="async_two_steps",
+    groups=(full_attention(2), mamba(2)),
+    hash_unit=1,
+    num_blocks=7,
+    requests=(RequestSpec("a", "ab", max_tokens=3),),
+    role=Role.PRODUCER,
+    max_steps_in_flight=2,
+    max_preemptions=1,
+)
+"""The scheduler runs up to two steps ahead: tails dropped for tokens in flight, stale output."""
+
+FAULTY_STORE = Scope(
+    name="faulty_store",
+    groups=(full_attention(2), mamba(2)),
+    hash_unit=1,
+    num_blocks=7,
+    requests=(RequestSpec("a", "abcd", max_tokens=1),),
+    role=Role.PRODUCER,
+    num_ranks=3,
+    max_failed_jobs=2,
+    may_abort=(),
+)
+"""Three ranks; puts fail: nothing leaks, and no failed tail moves the durable offset."""
+
+PREEMPT_UNDER_PRESSURE = Scope(
+    name="preempt_under_pressure",
+    groups=(full_attention(2), mamba(2)),
+    hash_unit=1,
+    num_blocks=8,
+    requests=(RequestSpec("a", "abc", max_tokens=2), RequestSpec("b", "xy", max_tokens=2)),
+    role=Role.PRODUCER,
+    num_ranks=1,
+    may_abort=(),
+)
+"""Two requests in a pool for little more than one: preemption by need, jobs in flight."""
+
+SCOPES: dict[str, Scope] = {
+    scope.name: scope
+    for scope in (
+        LONE_PRODUCER,
+        COW_DECODE,
+        SHARED_PREFIX,
+        UNEQUAL_BLOCKS,
+        ASYNC_TWO_STEPS,
+        FAULTY_STORE,
+        PREEMPT_UNDER_PRESSURE,
+    )
+}
+"""Every named scope, quick ones first."""
+
+
+def scope_named(name: str) -> Scope:
+    """Return a named scope. Raises ValueError with the nearest known name."""
+    if name in SCOPES:
+        return SCOPES[name]
+    near = difflib.get_close_matches(name, SCOPES, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(f"scope {name!r}: no such scope; {hint}use one of {', '.join(SCOPES)}")
