@@ -65,7 +65,7 @@ ASYNC_TWO_STEPS = Scope(
     groups=(full_attention(2), mamba(2)),
     hash_unit=1,
     num_blocks=7,
-    requests=(RequestSpec("a", "ab", max_tokens=3),),
+    requests=(RequestSpec("a", "ab", max_tokens=2),),
     role=Role.PRODUCER,
     max_steps_in_flight=2,
     max_preemptions=1,

@@ -1,0 +1,431 @@
+"""What must hold in every state: S1-S10 and S15 of the domain, each with its reason.
+
+Contents are judged *ahead of the device*: the scheduler registers keys before the step that
+computes them has run, so what counts is the memory after every dispatched step.
+
+Each function takes a scope and a state and returns why the property fails, or None. What each
+catches is in ``broken_rules`` and in the kill matrix; a property that catches nothing is a defect.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from cowtail.models import lookup
+from cowtail.models.device import Memory, memory_ahead, run_step
+from cowtail.models.observations import NULL_BLOCK, Key, Status
+from cowtail.models.scope import Scope
+from cowtail.models.state import JobMeta, ScheduledChunk, State, known_tokens
+
+Check = Callable[[Scope, State], str | None]
+
+
+@attrs.frozen
+class Property:
+    """An invariant of the model: identifier, name, one sentence, source, and its check."""
+
+    identifier: str
+    name: str
+    sentence: str
+    source: str
+    check: Check
+
+
+def rules_do_not_fail(scope: Scope, state: State) -> str | None:
+    """S0: no rule meets a state that it must never meet."""
+    return state.failure or None
+
+
+def references_equal_owners(scope: Scope, state: State) -> str | None:
+    """S1: see ``PROPERTIES``."""
+    owners: Counter[int] = Counter()
+    for request in state.requests:
+        for table in request.tables:
+            owners.update(b for b in table.blocks if b != NULL_BLOCK)
+    for pin in state.pins:
+        owners.update(pin.blocks)
+    if state.open_pass is not None:
+        for copy in state.open_pass.copies:
+            owners.update((copy.source, copy.destination))
+    counts = state.pool.ref_counts
+    for block in range(len(counts)):
+        if block == NULL_BLOCK:
+            if counts[block] or owners[block] or block in state.pool.free:
+                return "the null block is referenced, pinned or free"
+        elif counts[block] != owners[block]:
+            return f"block {block} has {counts[block]} references and {owners[block]} owners"
+        elif (block in state.pool.free) != (counts[block] == 0):
+            return f"block {block} with {counts[block]} references is misplaced in the free list"
+    if len(set(state.pool.free)) != len(state.pool.free):
+        return f"the free list holds a block twice: {state.pool.free}"
+    return None
+
+
+def keys_match_the_index(scope: Scope, state: State) -> str | None:
+    """S2: see ``PROPERTIES``."""
+    pool = state.pool
+    if pool.keys[NULL_BLOCK]:
+        return f"the null block is keyed {pool.keys[NULL_BLOCK]}"
+    from_blocks = sorted((key, block) for block, keys in enumerate(pool.keys) for key in keys)
+    if from_blocks != sorted(pool.index):
+        return f"the index {pool.index} is not what the blocks say: {from_blocks}"
+    if list(pool.index) != sorted(pool.index, key=lambda entry: entry[0]):
+        return f"the index is out of order: {pool.index}"
+    return None
+
+
+def keys_tell_the_truth(scope: Scope, state: State) -> str | None:
+    """S3: see ``PROPERTIES``."""
+    if state.open_pass is not None:
+        return None
+    memory = memory_ahead(scope, state)
+    for key, block in state.pool.index:
+        wrong = _contradiction(scope, memory, block, key)
+        if wrong:
+            return f"block {block} is keyed {key}, but {wrong}"
+    return None
+
+
+def _contradiction(scope: Scope, memory: Memory, block: int, key: Key) -> str | None:
+    """Return how a block's bytes contradict a key, or None."""
+    group = scope.groups[key.group]
+    page = memory[block]
+    if group.is_mamba:
+        return None if page[0] == key.prefix else f"it holds the state {page[0]!r}"
+    first = (len(key.prefix) - 1) // group.block_size * group.block_size
+    for position in range(first, len(key.prefix)):
+        if page[position - first] != key.prefix[: position + 1]:
+            return f"slot {position - first} holds {page[position - first]!r}"
+    return None
+
+
+def hits_can_be_supplied(scope: Scope, state: State) -> str | None:
+    """S4: see ``PROPERTIES``."""
+    if state.open_pass is not None:
+        return None
+    for spec, request in zip(scope.requests, state.requests, strict=True):
+        if request.status not in (Status.WAITING, Status.PREEMPTED):
+            continue
+        tokens = spec.tokens[: known_tokens(spec, request)]
+        hit = lookup.find_hit(scope, state.pool, tokens)
+        if hit.length > len(tokens) - 1:
+            return (
+                f"{spec.name!r} hits {hit.length} of {len(tokens)} tokens: none is left to compute"
+            )
+        if hit.length % scope.hit_alignment:
+            return f"{spec.name!r} hits {hit.length}, not a multiple of {scope.hit_alignment}"
+        missing = _missing_from_hit(scope, state, tokens, hit)
+        if missing:
+            return f"{spec.name!r} hits {hit.length} tokens, but {missing}"
+    return None
+
+
+def _missing_from_hit(scope: Scope, state: State, tokens: str, hit: lookup.Hit) -> str | None:
+    """Return what a joint hit lacks, judged on keys and not by the rules of the lookup."""
+    for index, (group, blocks) in enumerate(zip(scope.groups, hit.blocks, strict=True)):
+        if not hit.length:
+            if any(blocks):
+                return f"group {index} still supplies {blocks}"
+            continue
+        if group.is_mamba:
+            held = state.pool.keys[blocks[-1]] if blocks else ()
+            if Key(index, tokens[: hit.length]) not in held:
+                return f"group {index} has no state at exactly {hit.length}"
+            continue
+        for column in range(-(-hit.length // group.block_size)):
+            first = column * group.block_size
+            needed = min(first + group.block_size, hit.length)
+            held = state.pool.keys[blocks[column]] if column < len(blocks) else ()
+            if not any(
+                key.group == index
+                and len(key.prefix) >= needed
+                and key.prefix[:needed] == tokens[:needed]
+                for key in held
+            ):
+                return f"group {index} has nothing for tokens {first} to {needed}"
+    return None
+
+
+def writers_are_alone(scope: Scope, state: State) -> str | None:
+    """S5: see ``PROPERTIES``."""
+    for chunk in _chunks_to_run(state):
+        for index, group in enumerate(scope.groups):
+            size = group.block_size
+            first = -(-chunk.end // size) - 1 if group.is_mamba else chunk.start // size
+            for column in range(first, -(-chunk.end // size)):
+                block = chunk.tables[index][column]
+                wrong = _foreign_reader(scope, state, chunk, index, block)
+                if wrong:
+                    name = scope.requests[chunk.request].name
+                    return f"{name!r} will write block {block} (group {index}), but {wrong}"
+    return None
+
+
+def _chunks_to_run(state: State) -> Iterator[ScheduledChunk]:
+    for step in state.steps:
+        if not step.executed:
+            yield from step.chunks
+    if state.open_pass is not None:
+        yield from state.open_pass.scheduled
+
+
+def _foreign_reader(
+    scope: Scope, state: State, chunk: ScheduledChunk, group: int, block: int
+) -> str | None:
+    """Return who would see the write of ``chunk`` to ``block`` and must not."""
+    if block == NULL_BLOCK:
+        return "it is the null block"
+    for index, request in enumerate(state.requests):
+        if index == chunk.request or request.status is not Status.RUNNING:
+            continue
+        if any(block in table.blocks for table in request.tables):
+            return f"it is in a table of {scope.requests[index].name!r}"
+    tokens = scope.requests[chunk.request].tokens
+    for job in _jobs_to_run(state):
+        stored = scope.requests[job.request].tokens
+        for put in job.puts:
+            if put.block != block or put.group != group:
+                continue
+            if scope.groups[group].is_mamba:
+                intended = job.request == chunk.request and put.boundary == chunk.end
+            else:
+                end = put.boundary
+                intended = end <= chunk.start or tokens[:end] == stored[:end]
+            if not intended:
+                return f"job {job.job} stores it under the prefix of {put.boundary} tokens"
+        full = job.save_to // scope.groups[group].block_size
+        if block in job.tables[group][:full] and tokens[: job.save_to] != stored[: job.save_to]:
+            return f"job {job.job} saves it as part of {job.save_to} tokens"
+    return None
+
+
+def _unfinished_jobs(state: State) -> Iterator[JobMeta]:
+    """Yield every job that some rank has yet to take off its queue, retired ones included."""
+    seen: set[int] = set()
+    shipped = [job for step in state.steps for job in step.jobs]
+    queued = [job for rank in state.ranks for job in rank.queue]
+    for job in (*state.queued_tails, *shipped, *queued):
+        if job.job not in seen:
+            seen.add(job.job)
+            yield job
+
+
+def _jobs_to_run(state: State) -> Iterator[JobMeta]:
+    """Yield the unfinished jobs that will really read their blocks."""
+    return (job for job in _unfinished_jobs(state) if job.live)
+
+
+def copies_read_what_they_mean(scope: Scope, state: State) -> str | None:
+    """S6: see ``PROPERTIES``."""
+    if state.open_pass is not None:
+        for copy in state.open_pass.copies:
+            for block in (copy.source, copy.destination):
+                if block == NULL_BLOCK or state.pool.ref_counts[block] == 0:
+                    return f"{copy} has an endpoint that nothing keeps"
+    memory = state.memory
+    for step in state.steps:
+        if step.executed:
+            continue
+        for copy in step.copies:
+            if copy.source in step.new_blocks:
+                return f"{copy} reads a block that this step has just zeroed"
+            if not any(memory[copy.source]):
+                return f"{copy} reads a block that holds nothing"
+        memory = run_step(scope, memory, step)
+    return None
+
+
+def handoffs_hold_their_state(scope: Scope, state: State) -> str | None:
+    """S7: see ``PROPERTIES``."""
+    memory = memory_ahead(scope, state)
+    for job in _jobs_to_run(state):
+        if job in state.queued_tails and state.open_pass is not None:
+            continue
+        tokens = scope.requests[job.request].tokens
+        for put in job.puts:
+            wrong = _contradiction(scope, memory, put.block, Key(put.group, tokens[: put.boundary]))
+            if wrong:
+                return f"job {job.job} stores block {put.block} at {put.boundary}, but {wrong}"
+    return None
+
+
+def store_tells_the_truth(scope: Scope, state: State) -> str | None:
+    """S8: see ``PROPERTIES``."""
+    for job in _jobs_to_run(state):
+        for put in job.puts:
+            if put.boundary > job.prefill_end:
+                return (
+                    f"job {job.job} stores {put.boundary} tokens, prefill ends at {job.prefill_end}"
+                )
+            if put.block == NULL_BLOCK:
+                return f"job {job.job} stores the null block"
+    for entry in state.store:
+        group = scope.groups[entry.group]
+        length = len(entry.prefix)
+        first = (length - 1) // group.block_size * group.block_size
+        expected = (
+            (entry.prefix,)
+            if group.is_mamba
+            else tuple(entry.prefix[: position + 1] for position in range(first, length))
+        )
+        if entry.content != expected:
+            return f"the store holds {entry.content} under {entry.prefix!r} of group {entry.group}"
+    return None
+
+
+def pins_wait_for_every_rank(scope: Scope, state: State) -> str | None:
+    """S9: see ``PROPERTIES``."""
+    pinned = {pin.job: pin for pin in state.pins}
+    for pin in state.pins:
+        for block in pin.blocks:
+            if state.pool.ref_counts[block] == 0:
+                return f"job {pin.job} pins block {block}, which is free"
+        if not pin.ranks_owed:
+            return f"every rank has reported job {pin.job}, but it is still pinned"
+    for job in _jobs_to_run(state):
+        if job.job not in pinned:
+            return f"job {job.job} may still run, but its blocks are not pinned"
+    for rank, worker in enumerate(state.ranks):
+        for job in worker.queue:
+            held = pinned.get(job.job)
+            if held is None or rank not in held.ranks_owed:
+                return f"rank {rank} has not run job {job.job}, but no longer holds its pin"
+    return None
+
+
+def markers_are_consumed_once(scope: Scope, state: State) -> str | None:
+    """S10: see ``PROPERTIES``."""
+    for spec, request in zip(scope.requests, state.requests, strict=True):
+        twice = [h for h, count in Counter(request.handed_off).items() if count > 1]
+        if twice:
+            return f"{spec.name!r} handed off (group, boundary) {twice[0]} twice"
+        for index, table in enumerate(request.tables):
+            marker = table.marker
+            if marker is None:
+                continue
+            if request.status is not Status.RUNNING:
+                return f"{spec.name!r} is {request.status.value} and still has a marker"
+            column = -(-marker.boundary // scope.groups[index].block_size) - 1
+            if table.blocks[column] != marker.block:
+                return f"the tail of {spec.name!r} is block {marker.block}, not in its column"
+            if table.copy_due is None or table.copy_due.source != marker.block:
+                return f"the tail of {spec.name!r} would be overwritten without a copy"
+            if request.computed != marker.boundary:
+                return f"{spec.name!r} passed the boundary of its tail and still has the marker"
+    return None
+
+
+def finished_requests_hold_nothing(scope: Scope, state: State) -> str | None:
+    """S15: see ``PROPERTIES``."""
+    for spec, request in zip(scope.requests, state.requests, strict=True):
+        if request.status is Status.RUNNING:
+            continue
+        for table in request.tables:
+            if table.blocks or table.marker is not None or table.copy_due is not None:
+                return f"{spec.name!r} is {request.status.value} and still holds {table}"
+    owed = {job.job for job in _unfinished_jobs(state)}
+    owed.update(done for rank in state.ranks for done in rank.outbox)
+    owed.update(done for done, _ in state.inbox)
+    for pin in state.pins:
+        if pin.job not in owed:
+            return f"job {pin.job} is pinned, but no rank will ever report it"
+    return None
+
+
+PROPERTIES: tuple[Property, ...] = (
+    Property(
+        "S0",
+        "rules do not fail",
+        "No rule meets a state that it must never meet: no double free, no key on the null "
+        "block, no copy of a block other than the marked one.",
+        "R9, domain A1-A5",
+        rules_do_not_fail,
+    ),
+    Property(
+        "S1",
+        "conservation",
+        "A block's references are its table entries, its pins and its pending copies; it is in "
+        "the free list exactly if it has none.",
+        "domain S1, R8, R15",
+        references_equal_owners,
+    ),
+    Property(
+        "S2",
+        "keys match the index",
+        "A key leads to a block exactly if the block carries the key; the null block carries none.",
+        "domain S2",
+        keys_match_the_index,
+    ),
+    Property(
+        "S3",
+        "key tells the truth",
+        "Once every dispatched step has run, the bytes of a keyed block are that prefix.",
+        "domain S3, R30",
+        keys_tell_the_truth,
+    ),
+    Property(
+        "S4",
+        "hit is loadable",
+        "Every group can supply a joint hit, a Mamba state at its exact token; at least one token "
+        "is left to compute.",
+        "domain S4",
+        hits_can_be_supplied,
+    ),
+    Property(
+        "S5",
+        "copy-on-write isolation",
+        "A step writes no block that another request holds or that a job stores as something else.",
+        "domain S5",
+        writers_are_alone,
+    ),
+    Property(
+        "S6",
+        "copies read what they mean",
+        "Both ends of a copy are kept until the step is dispatched, and the source still holds "
+        "something when it is read.",
+        "domain S6",
+        copies_read_what_they_mean,
+    ),
+    Property(
+        "S7",
+        "handoffs hold their state",
+        "Every block of an unfinished job holds, after the dispatched steps, the prefix that it is "
+        "to be stored under.",
+        "domain S7, R1, R30",
+        handoffs_hold_their_state,
+    ),
+    Property(
+        "S8",
+        "store tells the truth",
+        "Nothing past the end of prefill and no null block is stored, and every stored value is "
+        "what its key names.",
+        "domain S8, R7, R18",
+        store_tells_the_truth,
+    ),
+    Property(
+        "S9",
+        "no reuse while busy",
+        "A pinned block is not free, and a pin lasts until every rank has reported the job.",
+        "domain S9, R6, R15",
+        pins_wait_for_every_rank,
+    ),
+    Property(
+        "S10",
+        "one tail, one handoff",
+        "A marker is consumed once, by copy, finish, preemption or abort; no boundary is handed "
+        "off twice in a generation.",
+        "domain S10, R2, R9",
+        markers_are_consumed_once,
+    ),
+    Property(
+        "S15",
+        "finished requests hold nothing",
+        "A request that is not running holds no blocks: its jobs' pins do, until the last rank.",
+        "domain S15, R6",
+        finished_requests_hold_nothing,
+    ),
+)
+"""Every invariant, in the order in which it is checked."""
