@@ -1,4 +1,4 @@
-"""What must hold in every state: S1-S10 and S15 of the domain, each with its reason.
+"""What must hold in every state: S1-S12 and S15 of the domain, each with its reason.
 
 Contents are judged *ahead of the device*: the scheduler registers keys before the step that
 computes them has run, so what counts is the memory after every dispatched step.
@@ -46,6 +46,8 @@ def references_equal_owners(scope: Scope, state: State) -> str | None:
         for table in request.tables:
             owners.update(b for b in table.blocks if b != NULL_BLOCK)
     for pin in state.pins:
+        if len(set(pin.blocks)) != len(pin.blocks):
+            return f"job {pin.job} pins a block twice: {pin.blocks}"
         owners.update(pin.blocks)
     if state.open_pass is not None:
         for copy in state.open_pass.copies:
@@ -151,29 +153,41 @@ def _missing_from_hit(scope: Scope, state: State, tokens: str, hit: lookup.Hit) 
 
 def writers_are_alone(scope: Scope, state: State) -> str | None:
     """S5: see ``PROPERTIES``."""
-    for chunk in _chunks_to_run(state):
+    for chunk, jobs in _chunks_to_run(state):
         for index, group in enumerate(scope.groups):
             size = group.block_size
             first = -(-chunk.end // size) - 1 if group.is_mamba else chunk.start // size
             for column in range(first, -(-chunk.end // size)):
                 block = chunk.tables[index][column]
-                wrong = _foreign_reader(scope, state, chunk, index, block)
+                wrong = _foreign_reader(scope, state, chunk, index, block, jobs)
                 if wrong:
                     name = scope.requests[chunk.request].name
                     return f"{name!r} will write block {block} (group {index}), but {wrong}"
     return None
 
 
-def _chunks_to_run(state: State) -> Iterator[ScheduledChunk]:
+def _chunks_to_run(state: State) -> Iterator[tuple[ScheduledChunk, list[JobMeta]]]:
+    """Yield every chunk that has not run, with the jobs that may read before it does.
+
+    A job shipped with a later step reads what that step leaves, so it is not among them.
+    """
+    queued = [job for rank in state.ranks for job in rank.queue if job.live]
+    jobs = [*state.queued_tails, *queued]
     for step in state.steps:
+        jobs = [*jobs, *step.jobs]
         if not step.executed:
-            yield from step.chunks
+            yield from ((chunk, jobs) for chunk in step.chunks)
     if state.open_pass is not None:
-        yield from state.open_pass.scheduled
+        yield from ((chunk, jobs) for chunk in state.open_pass.scheduled)
 
 
 def _foreign_reader(
-    scope: Scope, state: State, chunk: ScheduledChunk, group: int, block: int
+    scope: Scope,
+    state: State,
+    chunk: ScheduledChunk,
+    group: int,
+    block: int,
+    jobs: list[JobMeta],
 ) -> str | None:
     """Return who would see the write of ``chunk`` to ``block`` and must not."""
     if block == NULL_BLOCK:
@@ -184,7 +198,7 @@ def _foreign_reader(
         if any(block in table.blocks for table in request.tables):
             return f"it is in a table of {scope.requests[index].name!r}"
     tokens = scope.requests[chunk.request].tokens
-    for job in _jobs_to_run(state):
+    for job in jobs:
         stored = scope.requests[job.request].tokens
         for put in job.puts:
             if put.block != block or put.group != group:
@@ -318,6 +332,45 @@ def markers_are_consumed_once(scope: Scope, state: State) -> str | None:
     return None
 
 
+def offsets_are_durable(scope: Scope, state: State) -> str | None:
+    """S11: see ``PROPERTIES``."""
+    present = {(entry.rank, entry.group, entry.prefix) for entry in state.store}
+    for rank, worker in enumerate(state.ranks):
+        for spec, saved in zip(scope.requests, worker.saved, strict=True):
+            for index, group in enumerate(scope.groups):
+                if group.is_mamba:
+                    continue
+                for end in range(group.block_size, saved + 1, group.block_size):
+                    if (rank, index, spec.tokens[:end]) not in present:
+                        return (
+                            f"rank {rank} counts {saved} tokens of {spec.name!r} as saved, "
+                            f"but {end} of group {index} are not in the store"
+                        )
+    return None
+
+
+def tails_are_stored_whole(scope: Scope, state: State) -> str | None:
+    """S12: see ``PROPERTIES``."""
+    for job in _unfinished_jobs(state):
+        for tail in job.puts:
+            size = scope.groups[tail.group].block_size
+            if not scope.groups[tail.group].is_mamba or tail.boundary % size == 0:
+                continue
+            start = tail.boundary // scope.lcm_block_size * scope.lcm_block_size
+            ends = {(put.group, put.boundary) for put in job.puts}
+            for index, group in enumerate(scope.groups):
+                if group.is_mamba:
+                    continue
+                for first in range(start, tail.boundary, group.block_size):
+                    end = min(first + group.block_size, tail.boundary)
+                    if (index, end) not in ends:
+                        return (
+                            f"job {job.job} stores the state at {tail.boundary}, "
+                            f"but not tokens {first} to {end} of group {index}"
+                        )
+    return None
+
+
 def finished_requests_hold_nothing(scope: Scope, state: State) -> str | None:
     """S15: see ``PROPERTIES``."""
     for spec, request in zip(scope.requests, state.requests, strict=True):
@@ -360,6 +413,14 @@ PROPERTIES: tuple[Property, ...] = (
         keys_match_the_index,
     ),
     Property(
+        "S6",
+        "copies read what they mean",
+        "Both ends of a copy are kept until the step is dispatched, and the source still holds "
+        "something when it is read.",
+        "domain S6",
+        copies_read_what_they_mean,
+    ),
+    Property(
         "S3",
         "key tells the truth",
         "Once every dispatched step has run, the bytes of a keyed block are that prefix.",
@@ -380,14 +441,6 @@ PROPERTIES: tuple[Property, ...] = (
         "A step writes no block that another request holds or that a job stores as something else.",
         "domain S5",
         writers_are_alone,
-    ),
-    Property(
-        "S6",
-        "copies read what they mean",
-        "Both ends of a copy are kept until the step is dispatched, and the source still holds "
-        "something when it is read.",
-        "domain S6",
-        copies_read_what_they_mean,
     ),
     Property(
         "S7",
@@ -421,6 +474,21 @@ PROPERTIES: tuple[Property, ...] = (
         markers_are_consumed_once,
     ),
     Property(
+        "S11",
+        "offsets are durable",
+        "A rank's durable offset covers only what is in the store; a failed tail never moves it.",
+        "domain S11, R19",
+        offsets_are_durable,
+    ),
+    Property(
+        "S12",
+        "stored where lookup looks",
+        "A tail is stored with every attention block that a lookup at its boundary needs beside "
+        "the state.",
+        "domain S12, R16, R20",
+        tails_are_stored_whole,
+    ),
+    Property(
         "S15",
         "finished requests hold nothing",
         "A request that is not running holds no blocks: its jobs' pins do, until the last rank.",
@@ -428,4 +496,4 @@ PROPERTIES: tuple[Property, ...] = (
         finished_requests_hold_nothing,
     ),
 )
-"""Every invariant, in the order in which it is checked."""
+"""Every invariant, in the order in which it is checked: S6 is narrower than S3, hence before it."""

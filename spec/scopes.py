@@ -53,12 +53,21 @@ UNEQUAL_BLOCKS = Scope(
     groups=(full_attention(2), mamba(4)),
     hash_unit=1,
     num_blocks=9,
-    requests=(RequestSpec("a", "abcd", max_tokens=2),),
+    requests=(RequestSpec("a", "abcdef", max_tokens=1),),
     role=Role.PRODUCER,
-    max_failed_jobs=1,
-    max_preemptions=1,
+    max_repeated_reports=1,
 )
 """Block sizes 2 and 4: normal saves go by the LCM, the tail's attention blocks fill the gap."""
+
+CONTINUATION = Scope(
+    name="continuation",
+    groups=(full_attention(2), mamba(4)),
+    hash_unit=1,
+    num_blocks=9,
+    requests=(RequestSpec("a", "a", max_tokens=2), RequestSpec("b", "azz")),
+    role=Role.BOTH,
+)
+"""A prompt that continues another's output: the groups' hits differ, the shorter one counts."""
 
 ASYNC_TWO_STEPS = Scope(
     name="async_two_steps",
@@ -104,6 +113,7 @@ SCOPES: dict[str, Scope] = {
         COW_DECODE,
         SHARED_PREFIX,
         UNEQUAL_BLOCKS,
+        CONTINUATION,
         ASYNC_TWO_STEPS,
         FAULTY_STORE,
         PREEMPT_UNDER_PRESSURE,

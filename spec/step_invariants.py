@@ -1,0 +1,85 @@
+"""What must hold of every transition: judged on the states before and after an action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from cowtail.models.actions import Abort, Action, UpdateConnectorOutput, UpdateFromOutput
+from cowtail.models.observations import Status
+from cowtail.models.scope import Scope
+from cowtail.models.state import State, tokens_in_flight
+
+StepCheck = Callable[[Scope, State, Action, State, tuple[str, ...]], str | None]
+
+
+@attrs.frozen
+class StepProperty:
+    """An invariant of transitions: judged on the states before and after an action."""
+
+    identifier: str
+    name: str
+    sentence: str
+    source: str
+    check: StepCheck
+
+
+def finish_hands_off_exactly(
+    scope: Scope, before: State, action: Action, after: State, events: tuple[str, ...]
+) -> str | None:
+    """T1: see ``STEP_PROPERTIES``."""
+    if before.open_pass is not None or not isinstance(action, (Abort, UpdateFromOutput)):
+        return None
+    known_jobs = {job.job for job in before.queued_tails}
+    handed = {job.request: job for job in after.queued_tails if job.job not in known_jobs}
+    for index, (old, new) in enumerate(zip(before.requests, after.requests, strict=True)):
+        if new.status is not Status.FINISHED or old.status is Status.FINISHED:
+            continue
+        name = scope.requests[index].name
+        in_flight = tokens_in_flight(after, index)
+        markers = [table.marker for table in old.tables if table.marker is not None]
+        safe = in_flight == 0 and any(marker.boundary == old.computed for marker in markers)
+        if index in handed and not safe:
+            return (
+                f"{name!r} finished with {in_flight} tokens in flight at {old.computed} computed, "
+                f"and its tails {markers} were handed off all the same"
+            )
+        if index not in handed and safe and scope.role.saves:
+            return f"{name!r} finished at the boundary of its tail, and nothing was handed off"
+    return None
+
+
+def released_once(
+    scope: Scope, before: State, action: Action, after: State, events: tuple[str, ...]
+) -> str | None:
+    """T2: see ``STEP_PROPERTIES``."""
+    kept = {pin.job for pin in after.pins}
+    arrived = {(job, rank) for job, rank in before.inbox}
+    for pin in before.pins:
+        if pin.job in kept:
+            continue
+        silent = [rank for rank in pin.ranks_owed if (pin.job, rank) not in arrived]
+        if not isinstance(action, UpdateConnectorOutput) or silent:
+            return f"the pin of job {pin.job} went although ranks {silent} have not reported"
+    return None
+
+
+STEP_PROPERTIES: tuple[StepProperty, ...] = (
+    StepProperty(
+        "T1",
+        "finish hands off exactly",
+        "A finishing request hands its tail over exactly if nothing is in flight and it stands at "
+        "the tail's boundary.",
+        "R1, R2, R3",
+        finish_hands_off_exactly,
+    ),
+    StepProperty(
+        "T2",
+        "released by the last rank",
+        "A pin goes only when the scheduler consumes the last report that its job was owed.",
+        "R6, R15",
+        released_once,
+    ),
+)
+"""Every invariant of transitions."""
