@@ -198,6 +198,8 @@ def _offers_at_the_prompt_end(
 ) -> tuple[list[connector.SaveRequest], tuple[str, ...]]:
     moved = tuple(
         attrs.evolve(offer, boundary=len(scope.requests[scope.index(offer.request)].prompt))
+        if offer.boundary % scope.groups[offer.group].block_size
+        else offer
         for offer in offers
     )
     return _attach_offers(scope, state, saves, moved)

@@ -106,8 +106,6 @@ def _contradiction(scope: Scope, memory: Memory, block: int, key: Key) -> str | 
 
 def hits_can_be_supplied(scope: Scope, state: State) -> str | None:
     """S4: see ``PROPERTIES``."""
-    if state.open_pass is not None:
-        return None
     for spec, request in zip(scope.requests, state.requests, strict=True):
         if request.status not in (Status.WAITING, Status.PREEMPTED):
             continue
