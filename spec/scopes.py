@@ -76,6 +76,7 @@ ASYNC_TWO_STEPS = Scope(
     num_blocks=7,
     requests=(RequestSpec("a", "ab", max_tokens=2),),
     role=Role.PRODUCER,
+    num_ranks=1,
     max_steps_in_flight=2,
     max_preemptions=1,
 )

@@ -49,7 +49,7 @@ SOMETIMES: tuple[SometimesProperty, ...] = (
 NEVER: dict[str, str] = {
     "tail dropped: boundary passed": (
         "without speculative tokens every allocation past a registered tail copies it first, and "
-        "the copy consumes the marker: the guard of R2 on the boundary is a second line of defence. "
+        "the copy consumes the marker: R2's guard on the boundary is a second line of defence. "
         "The broken rule 'marker_survives_its_copy' reaches it."
     ),
     "tail refused by the connector": (

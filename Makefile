@@ -1,0 +1,59 @@
+# Two commands do everything on a fresh machine with git, Python 3.11 and make:
+#   make fuzz   fuzz the torch engine in lockstep with the model, draw the life of a block
+#   make test   run the tests
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+PYTHON ?= python3.11
+VENV ?= .venv
+PIP_ARGS ?=
+SECONDS ?= 30
+SEED ?= 1
+JOBS ?= 2
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help fuzz test lint test-vllm bench docs clean
+
+help:
+	@grep -E '^#  ' Makefile
+	@echo "  make lint | test-vllm | bench | docs | clean"
+
+$(READY): pyproject.toml constraints.txt
+	@echo "creating $(VENV) (about a minute, once)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is too old: cowtail needs Python 3.11 or newer; set PYTHON=..."; exit 2; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install $(PIP_ARGS) --progress-bar on -c constraints.txt -e '.[dev]' 2>&1 | \
+		grep --line-buffered -E '^(Collecting|Downloading|Installing|Successfully|ERROR)' | cut -c1-120
+	@$(BIN)/python -c 'import cowtail, torch'
+	@touch $@
+
+fuzz: $(READY)
+	$(BIN)/cowtail fuzz --target torch --seconds $(SECONDS) --seed $(SEED) --out out
+
+test: $(READY)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests models spec/machine.py
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p cowtail
+	$(BIN)/lint-imports
+
+# Real vLLM lives in an environment of its own: see impl/vllm_engine/.
+test-vllm:
+	PYTHON=$(PYTHON) scripts/vllm-env.sh .venv-vllm
+	.venv-vllm/bin/python -m pytest -m vllm tests/vllm
+
+bench: $(READY)
+	$(BIN)/python benchmarks/explorer_speed.py
+	$(BIN)/python benchmarks/lockstep_speed.py
+
+docs: $(READY)
+	$(BIN)/python -m cowtail.docs
+
+clean:
+	rm -rf $(VENV) .venv-vllm out .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
