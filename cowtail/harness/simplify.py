@@ -1,0 +1,66 @@
+"""Smaller scopes for a given run: what a reader need not look at is taken out of the scope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from cowtail.models.actions import Action
+from cowtail.models.scope import RequestSpec, Scope
+
+SUFFIX = "_reduced"
+"""What the name of a scope ends in once it is no longer the scope of that name."""
+
+
+def simpler_scopes(scope: Scope, actions: tuple[Action, ...]) -> Iterator[Scope]:
+    """Yield scopes that are strictly smaller, the boldest changes first.
+
+    Whether the run still makes sense in one, and still diverges, is for the caller to try.
+    """
+    for changes in _changes(scope, actions):
+        name = scope.name if scope.name.endswith(SUFFIX) else scope.name + SUFFIX
+        try:
+            yield attrs.evolve(scope, name=name, **changes)
+        except ValueError:  # a change may leave sizes that do not fit: it is no scope
+            continue
+
+
+def _changes(scope: Scope, actions: tuple[Action, ...]) -> Iterator[dict[str, Any]]:
+    used = {getattr(action, "request", None) for action in actions}
+    requests = tuple(spec for spec in scope.requests if spec.name in used)
+    if len(requests) < len(scope.requests):
+        abortable = scope.may_abort and tuple(n for n in scope.may_abort if n in used)
+        yield {"requests": requests, "may_abort": abortable}
+    for num_ranks in range(1, scope.num_ranks):
+        yield {"num_ranks": num_ranks}
+    plain = {
+        "max_steps_in_flight": 1,
+        "max_preemptions": 0,
+        "max_failed_jobs": 0,
+        "max_repeated_reports": 0,
+    }
+    for name, value in plain.items():
+        if getattr(scope, name) != value:
+            yield {name: value}
+    for index, spec in enumerate(scope.requests):
+        for shorter in _shorter(spec):
+            yield {"requests": (*scope.requests[:index], shorter, *scope.requests[index + 1 :])}
+    longest = max(len(spec.prompt) for spec in scope.requests)
+    for cut in (longest // 2, 1):
+        if 0 < cut < min(len(spec.prompt) for spec in scope.requests):
+            shortened = [attrs.evolve(spec, prompt=spec.prompt[cut:]) for spec in scope.requests]
+            yield {"requests": tuple(shortened)}
+
+
+def _shorter(spec: RequestSpec) -> Iterator[RequestSpec]:
+    """Yield the request with fewer tokens to sample, or with a shorter prompt."""
+    for max_tokens in dict.fromkeys((1, spec.max_tokens // 2, spec.max_tokens - 1)):
+        if 0 < max_tokens < spec.max_tokens:
+            yield attrs.evolve(spec, max_tokens=max_tokens, output=spec.output[:max_tokens])
+    if spec.output:
+        yield attrs.evolve(spec, output="")
+    for length in dict.fromkeys((len(spec.prompt) // 2, len(spec.prompt) - 1)):
+        if length:
+            yield attrs.evolve(spec, prompt=spec.prompt[:length])
