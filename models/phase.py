@@ -30,7 +30,6 @@ class BlockPhase(enum.StrEnum):
     ALLOCATED = "allocated"
     ALLOCATED_PINNED = "allocated, pinned"
     TAIL_REGISTERED = "tail-registered"
-    TAIL_REGISTERED_PINNED = "tail-registered, pinned"
     COPIED_ON_WRITE = "copied-on-write"
     COPY_SOURCE = "copy source"
     COPY_SOURCE_PINNED = "copy source, pinned"
@@ -52,7 +51,7 @@ def block_phase(state: State, block: int) -> BlockPhase:
         return BlockPhase.COPIED_ON_WRITE
     tables = [table for request in state.requests for table in request.tables]
     if any(table.marker is not None and table.marker.block == block for table in tables):
-        return BlockPhase.TAIL_REGISTERED_PINNED if pinned else BlockPhase.TAIL_REGISTERED
+        return BlockPhase.TAIL_REGISTERED
     if any(block in table.blocks for table in tables):
         return BlockPhase.ALLOCATED_PINNED if pinned else BlockPhase.ALLOCATED
     if any(copy.source == block for copy in copies):

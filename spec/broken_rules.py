@@ -32,20 +32,23 @@ from cowtail.models import (
     tables,
     workers,
 )
+from cowtail.models.actions import JobOutcome
 from cowtail.models.block_pool import Pool
-from cowtail.models.observations import Handoff, Put, StoreEntry
+from cowtail.models.observations import Effects, Handoff, Put, StoreEntry
 from cowtail.models.scope import RequestSpec, Scope
 from cowtail.models.state import (
     BlockTable,
     CopyDue,
     DeviceStep,
     JobMeta,
+    OpenPass,
     PinnedJob,
     RankWorker,
     State,
     Tracker,
 )
 from cowtail.models.tables import Allocation
+from cowtail.models.transition import Transition
 from cowtail.models.workers import Wanted
 
 
@@ -84,6 +87,8 @@ _consider_save = connector.consider_save
 _finalize_tails = requests.finalize_tails
 _allocate_blocks = block_pool.allocate
 _attach_offers = connector.attach_offers
+_build_metadata = connector.build_metadata
+_run_job = workers.run_job
 
 
 def _emit_without_pin(
@@ -272,6 +277,22 @@ def _freeing_skips_the_last_block(pool: Pool, freed: tuple[BlockTable, ...]) -> 
 def _retired_jobs_are_forgotten(rank: RankWorker, step: DeviceStep) -> RankWorker:
     queue = tuple(job for job in rank.queue if job.request not in step.preempted)
     return attrs.evolve(rank, queue=queue + step.jobs)
+
+
+def _metadata_without_tails(
+    scope: Scope, state: State, opened: OpenPass
+) -> connector.BuiltMetadata:
+    built = _build_metadata(scope, attrs.evolve(state, queued_tails=()), opened)
+    kept = attrs.evolve(built.state, queued_tails=state.queued_tails)
+    return attrs.evolve(built, state=kept)
+
+
+def _failed_job_stays_queued(
+    scope: Scope, state: State, rank: int, outcome: JobOutcome
+) -> Transition:
+    if outcome is JobOutcome.FAILED:
+        return Transition(state, Effects(), ("put failed",))
+    return _run_job(scope, state, rank, outcome)
 
 
 def _rule(
@@ -471,6 +492,22 @@ BROKEN_RULES: dict[str, BrokenRule] = {
             "lone_producer",
             "S2",
             (block_pool, "drop_keys", _drop_keys_but_not_from_the_index),
+        ),
+        _rule(
+            "tails_never_flushed",
+            "K28",
+            "Tails registered at finish wait for a flush that no pass performs.",
+            "lone_producer",
+            "L1",
+            (connector, "build_metadata", _metadata_without_tails),
+        ),
+        _rule(
+            "failed_job_retried_for_ever",
+            "",
+            "A job whose put fails stays at the head of its queue until it succeeds.",
+            "lone_producer",
+            "L2",
+            (workers, "run_job", _failed_job_stays_queued),
         ),
         _rule(
             "last_block_not_freed",

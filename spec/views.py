@@ -133,7 +133,6 @@ VIEWS: dict[str, View] = {
                 BlockPhase.ALLOCATED: "in a table",
                 BlockPhase.ALLOCATED_PINNED: "in a table",
                 BlockPhase.TAIL_REGISTERED: "registered tail",
-                BlockPhase.TAIL_REGISTERED_PINNED: "registered tail",
                 BlockPhase.COPIED_ON_WRITE: "copy-on-write",
                 BlockPhase.COPY_SOURCE: "copy-on-write",
                 BlockPhase.COPY_SOURCE_PINNED: "copy-on-write",
