@@ -1,0 +1,262 @@
+"""Fuzzing in lockstep: Hypothesis draws what the model enables, and the target must follow.
+
+Every example is a Hypothesis state machine run: a scope is drawn, then actions, first their
+kind and then one of the kind, until nothing is left to do; then the next life begins in a new
+scope. An example ends by draining to rest, under lockstep as well.
+
+A divergence ends the run at once with the actions as they were taken. Hypothesis does not
+shrink them: the reducer does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import attrs
+import hypothesis
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from cowtail.harness.draws import BACKEND, register_backend
+from cowtail.harness.lockstep import Diverged, Divergence, Lockstep
+from cowtail.harness.scope_strategies import Paces, paces, scopes
+from cowtail.harness.target import Target
+from cowtail.models.actions import ACTIONS, Action, SchedulePass
+from cowtail.models.scope import Scope
+from cowtail.spec.exploration import Verdict
+from cowtail.spec.sometimes import SOMETIMES
+
+STEPS_PER_EXAMPLE = 100
+"""Actions that Hypothesis draws in one example, before draining."""
+
+MAX_EXAMPLES = 1_000_000_000
+"""For Hypothesis, which wants a number; the run's own bounds come first."""
+
+REQUIRED_ACTIONS = tuple(kind.name for kind in ACTIONS if kind is not SchedulePass)
+"""What a run must have done before it can say that the target holds."""
+
+REQUIRED_EVENTS = tuple(dict.fromkeys(each.event for each in SOMETIMES))
+"""What must have happened in a run before it can say that the target holds."""
+
+
+@attrs.frozen
+class Finding:
+    """A run in which the target diverged, as plain actions; the last one is where it did."""
+
+    scope: Scope
+    actions: tuple[Action, ...]
+    divergence: Divergence
+
+
+@attrs.frozen
+class FuzzReport:
+    """What a run did and found.
+
+    ``lives`` counts the scopes that were lived through. ``seconds`` is the only value that
+    differs between equal runs. ``required_actions`` and ``required_events`` are what had to
+    happen for the run to count.
+    """
+
+    target: str
+    faults: tuple[str, ...]
+    seed: int
+    examples: int
+    lives: int
+    actions: int
+    seconds: float
+    action_counts: dict[str, int]
+    event_counts: dict[str, int]
+    finding: Finding | None
+    required_actions: tuple[str, ...] = REQUIRED_ACTIONS
+    required_events: tuple[str, ...] = REQUIRED_EVENTS
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What should have happened and did not, so that "holds" would say too little."""
+        counts = {**self.action_counts, **self.event_counts}
+        return tuple(n for n in (*self.required_actions, *self.required_events) if n not in counts)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Violated on a finding; undetermined if too little happened; holds otherwise."""
+        if self.finding is not None:
+            return Verdict.VIOLATED
+        return Verdict.UNDETERMINED if self.missing else Verdict.HOLDS
+
+
+class _Stop(BaseException):
+    """Ends the run. Not an Exception, because Hypothesis would take one for a failed example."""
+
+
+class _Campaign:
+    """One fuzzing run: its bounds, its counts, and what it found."""
+
+    def __init__(
+        self,
+        target: Target,
+        max_examples: int | None,
+        max_seconds: float | None,
+        progress: Callable[[int, float], None] | None,
+    ) -> None:
+        self.target = target
+        self.examples = 0
+        self.lives = 0
+        self.actions: Counter[str] = Counter()
+        self.events: Counter[str] = Counter()
+        self.finding: Finding | None = None
+        self._max_examples = max_examples
+        self._max_seconds = max_seconds
+        self._progress = progress
+        self._started = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the run began."""
+        return time.perf_counter() - self._started
+
+    def begin_example(self) -> None:
+        """Count an example, unless a bound is reached: then stop."""
+        if self._progress is not None:
+            self._progress(self.actions.total(), self.seconds)
+        if self._max_examples is not None and self.examples >= self._max_examples:
+            raise _Stop
+        if self._max_seconds is not None and self.seconds >= self._max_seconds:
+            raise _Stop
+        self.examples += 1
+
+    def open_life(self, scope: Scope) -> Lockstep:
+        """Start the model and the target in a new scope."""
+        self.lives += 1
+        return Lockstep(scope, self.target)
+
+    def close_life(self, pair: Lockstep) -> None:
+        """Bring a life to rest, in lockstep, and count what happened in it."""
+        try:
+            pair.drain()
+        except Diverged as error:
+            self.found(pair, error)
+        self._count(pair)
+        pair.close()
+
+    def found(self, pair: Lockstep, error: Diverged) -> None:
+        """Keep the failing run, and stop."""
+        self._count(pair)
+        actions = (*pair.actions, error.divergence.action)
+        self.finding = Finding(pair.scope, actions, error.divergence)
+        raise _Stop from error
+
+    def _count(self, pair: Lockstep) -> None:
+        self.actions.update(action.name for action in pair.actions)
+        self.events.update(pair.events)
+
+
+class _Life(RuleBasedStateMachine):
+    """The state machine that Hypothesis runs: one rule, which takes one action."""
+
+    campaign: _Campaign
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pair: Lockstep | None = None
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        """Begin the example's first life."""
+        self.campaign.begin_example()
+        self.data = data
+        self.new_life()
+
+    def new_life(self) -> None:
+        """Draw a scope and how eager everybody is in it."""
+        scope = self.data.draw(scopes())
+        self.paces: Paces = self.data.draw(paces())
+        self.moment = 0
+        self.pair = self.campaign.open_life(scope)
+
+    @rule(choice=st.integers(0, 2**32 - 1))
+    def act(self, choice: int) -> None:
+        """Take one of the actions that the model enables, or begin another life."""
+        pair = self.pair
+        assert pair is not None
+        enabled = pair.enabled()
+        if not enabled:
+            self.pair = None
+            self.campaign.close_life(pair)
+            self.new_life()
+            return
+        self.moment += 1
+        action = _choose(enabled, self.paces, self.moment, choice)
+        try:
+            pair.perform(action)
+        except Diverged as error:
+            self.pair = None
+            self.campaign.found(pair, error)
+
+    def teardown(self) -> None:
+        """End the example at rest, unless it ended in a finding."""
+        if self.pair is not None:
+            pair, self.pair = self.pair, None
+            self.campaign.close_life(pair)
+
+
+def _choose(enabled: tuple[Action, ...], due: Paces, moment: int, choice: int) -> Action:
+    """Choose first among the kinds that are due, then among the actions of that kind."""
+    kinds: dict[type[Action], list[Action]] = {}
+    for action in enabled:
+        kinds.setdefault(type(action), []).append(action)
+    offered = [kind for kind in kinds if _is_due(due.get(kind, 1), moment)] or list(kinds)
+    rest, index = divmod(choice, len(offered))
+    candidates = kinds[offered[index]]
+    return candidates[rest % len(candidates)]
+
+
+def _is_due(period: int, moment: int) -> bool:
+    return period > 0 and moment % period == 0
+
+
+def fuzz(
+    target: Target,
+    *,
+    seed: int,
+    max_examples: int | None = None,
+    max_seconds: float | None = None,
+    progress: Callable[[int, float], None] | None = None,
+) -> FuzzReport:
+    """Fuzz ``target`` until a bound is reached or it diverges; at least one bound must be given.
+
+    The same seed and number of examples give the same run everywhere; a bound in seconds only
+    decides how many examples there are. ``progress`` is told actions taken and seconds gone.
+    Raises ValueError without a bound.
+    """
+    if max_examples is None and max_seconds is None:
+        raise ValueError("no bound: give max_examples or max_seconds")
+    register_backend()
+    campaign = _Campaign(target, max_examples, max_seconds, progress)
+    machine = type("Life", (_Life,), {"campaign": campaign})
+    settings = hypothesis.settings(
+        backend=BACKEND,
+        database=None,
+        deadline=None,
+        max_examples=MAX_EXAMPLES,
+        phases=[hypothesis.Phase.generate],
+        report_multiple_bugs=False,
+        stateful_step_count=STEPS_PER_EXAMPLE,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    with contextlib.suppress(_Stop):
+        run_state_machine_as_test(hypothesis.seed(seed)(machine), settings=settings)
+    return FuzzReport(
+        target=target.name,
+        faults=target.faults,
+        seed=seed,
+        examples=campaign.examples,
+        lives=campaign.lives,
+        actions=campaign.actions.total(),
+        seconds=campaign.seconds,
+        action_counts=dict(sorted(campaign.actions.items())),
+        event_counts=dict(sorted(campaign.events.items())),
+        finding=campaign.finding,
+    )
