@@ -1,0 +1,223 @@
+"""Building the real scheduler, without weights, hub, GPU or sockets.
+
+Real: the scheduler, its KV cache manager and block pool, the Mooncake store connector and its
+coordinator. Ours: stand-ins for the model's configuration, EAGLE's, structured output, and the
+client of the lookup socket, which asks the worker's own lookup code directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import attrs
+
+from cowtail.impl.vllm_engine.config import EngineConfig
+from cowtail.impl.vllm_engine.surface import surface
+from cowtail.models.scope import RequestSpec
+
+_ROLES = {"producer": "kv_producer", "consumer": "kv_consumer", "both": "kv_both"}
+
+
+class _Absent(SimpleNamespace):
+    """A configuration in which every field that was not set is off."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return False
+
+
+class _Eagle(_Absent):
+    """An EAGLE drafter that proposes nothing; only the block drop matters to a block's life."""
+
+    def use_eagle(self) -> bool:
+        return True
+
+    def use_eagle_block_drop(self) -> bool:
+        return True
+
+    def needs_eagle_block_drop(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("use_"):
+            return lambda: False
+        return super().__getattr__(name)
+
+
+class DirectLookup:
+    """The lookup client of the connector, without its socket. ``ask`` is set once built."""
+
+    def __init__(self, vllm_config: Any) -> None:
+        """Take the place of ``LookupKeyClient(vllm_config)``."""
+        self.ask: Callable[[int, Any], Any] | None = None
+
+    def lookup(
+        self, request_id: str, num_tokens: int, block_hashes: Any, non_block: bool = False
+    ) -> Any:
+        """Answer at once from the worker's own lookup code."""
+        assert self.ask is not None, "a lookup before the workers were built"
+        return self.ask(num_tokens, block_hashes)
+
+    def discard(self, request_id: str) -> None:
+        """Drop a pending lookup: there never is one."""
+
+    def close(self) -> None:
+        """Close the socket: there is none."""
+
+
+@attrs.frozen
+class Built:
+    """The scheduler side, and what the worker side has to share with it. Sizes in tokens."""
+
+    scheduler: Any
+    vllm_config: Any
+    kv_cache_config: Any
+    coordinator: Any
+    lookup: DirectLookup
+    scheduler_block_size: int
+    hash_block_size: int
+
+
+def build(config: EngineConfig) -> Built:
+    """Build the real scheduler and connector for a configuration.
+
+    Raises VllmNotInstalled where vLLM is missing.
+    """
+    vllm = surface()
+    vllm_config = _vllm_config(config)
+    kv_cache_config, scheduler_block_size, hash_block_size = _kv_cache_config(config, vllm_config)
+    scheduler_class = vllm.AsyncScheduler if config.max_steps_in_flight > 1 else vllm.Scheduler
+    with mock.patch.object(vllm.store_scheduler, "LookupKeyClient", DirectLookup):
+        scheduler = scheduler_class(
+            vllm_config=vllm_config,
+            kv_cache_config=kv_cache_config,
+            structured_output_manager=_Absent(accept_tokens=lambda *args: True),
+            block_size=scheduler_block_size,
+            hash_block_size=hash_block_size,
+            log_stats=False,
+        )
+    return Built(
+        scheduler=scheduler,
+        vllm_config=vllm_config,
+        kv_cache_config=kv_cache_config,
+        coordinator=vllm.store_coordinator.MooncakeStoreCoordinator.from_kv_cache_config(
+            kv_cache_config, vllm_config, scheduler_block_size, hash_block_size
+        ),
+        lookup=scheduler.connector.connector_scheduler.client,
+        scheduler_block_size=scheduler_block_size,
+        hash_block_size=hash_block_size,
+    )
+
+
+def build_request(spec: RequestSpec, arrival: int, hash_block_size: int) -> Any:
+    """Build a request whose token ids are the characters of its prompt.
+
+    ``arrival`` orders requests in place of the wall clock.
+    """
+    vllm = surface()
+    return vllm.request.Request(
+        request_id=spec.name,
+        prompt_token_ids=[ord(token) for token in spec.prompt],
+        sampling_params=vllm.SamplingParams(max_tokens=spec.max_tokens, ignore_eos=True),
+        pooling_params=None,
+        block_hasher=vllm.kv_cache_utils.get_request_block_hasher(hash_block_size, vllm.sha256),
+        arrival_time=float(arrival),
+    )
+
+
+def _vllm_config(config: EngineConfig) -> Any:
+    vllm = surface()
+    max_model_len = config.longest + config.lcm_block_size
+    asynchronous = config.max_steps_in_flight > 1
+    vllm_config = vllm.config.VllmConfig(
+        scheduler_config=vllm.config.SchedulerConfig(
+            max_num_seqs=max(len(config.requests), 1),
+            max_num_batched_tokens=config.token_budget,
+            max_model_len=max_model_len,
+            enable_chunked_prefill=True,
+            is_encoder_decoder=False,
+            async_scheduling=asynchronous,
+            watermark=0.0,
+            scheduler_reserve_full_isl=False,
+        ),
+        cache_config=vllm.config.CacheConfig(
+            block_size=config.mamba_block_size,
+            enable_prefix_caching=True,
+            prefix_cache_retention_interval=config.retention_interval,
+        ),
+        device_config=vllm.config.DeviceConfig("cpu"),
+        kv_transfer_config=vllm.config.KVTransferConfig(
+            kv_connector="MooncakeStoreConnector",
+            kv_role=_ROLES[config.role.value],
+            kv_load_failure_policy="recompute" if config.recompute_failed_loads else "fail",
+            kv_connector_extra_config={"load_async": True, "lookup_async": False},
+        ),
+    )
+    cache = vllm_config.cache_config
+    cache.mamba_cache_mode = "align"
+    cache.prefix_match_unit = config.hash_unit
+    cache.num_gpu_blocks = config.num_blocks
+    # What follows is settled by a model or an executor, of which there is none here.
+    cache.block_size = config.mamba_block_size
+    vllm_config.scheduler_config.async_scheduling = asynchronous
+    vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = False
+    vllm_config.parallel_config.world_size = config.num_ranks
+    vllm_config.model_config = _Absent(
+        hf_config=SimpleNamespace(),
+        is_hybrid=True,
+        max_model_len=max_model_len,
+        model="symbolic",
+        multimodal_config=None,
+        quantization=None,
+        runner_type="generate",
+        skip_tokenizer_init=True,
+    )
+    if config.eagle:
+        vllm_config.speculative_config = _Eagle(
+            draft_model_config=None,
+            method="eagle",
+            num_speculative_tokens=1,
+            num_speculative_tokens_per_batch_size=None,
+            max_num_new_slots_for_drafting=0,
+        )
+    return vllm_config
+
+
+def _kv_cache_config(config: EngineConfig, vllm_config: Any) -> tuple[Any, int, int]:
+    vllm = surface()
+    attention = vllm.kv_cache.FullAttentionSpec(
+        block_size=config.attention_block_size,
+        num_kv_heads=1,
+        head_size=1,
+        dtype=vllm.torch.float32,
+    )
+    mamba = vllm.kv_cache.MambaSpec(
+        block_size=config.mamba_block_size,
+        shapes=((1,),),
+        dtypes=(vllm.torch.float32,),
+        mamba_cache_mode="align",
+        num_speculative_blocks=int(config.eagle),
+    )
+    kv_cache_config = vllm.kv_cache.KVCacheConfig(
+        num_blocks=config.num_blocks,
+        kv_cache_tensors=[],
+        kv_cache_groups=[
+            vllm.kv_cache.KVCacheGroupSpec(["attention"], attention, is_eagle_group=config.eagle),
+            vllm.kv_cache.KVCacheGroupSpec(["mamba"], mamba),
+        ],
+        prefix_cache_retention_interval=config.retention_interval,
+    )
+    utils = vllm.kv_cache_utils
+    scheduler_block_size, hash_block_size = utils.resolve_kv_cache_block_sizes(
+        kv_cache_config, vllm_config
+    )
+    # Unset, the store's partial hits would be off without a word.
+    kv_cache_config.hash_block_size = hash_block_size
+    kv_cache_config.cache_hit_alignment_tokens = utils.resolve_cache_hit_alignment_tokens(
+        kv_cache_config, vllm_config, scheduler_block_size, hash_block_size
+    )
+    return kv_cache_config, scheduler_block_size, hash_block_size

@@ -1,0 +1,154 @@
+"""What one run of the real engine is built from: sizes, role, ranks, requests.
+
+The tokens of a request are the characters of its prompt, so a prefix is a readable string.
+
+>>> config = EngineConfig(requests=(RequestSpec("a", "abcde"),))
+>>> config.lcm_block_size, config.num_ranks
+(16, 2)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import attrs
+
+from cowtail.models.actions import ACTIONS, Action
+from cowtail.models.scope import GroupKind, RequestSpec, Role, Scope
+
+TRANSFER_FAILED = -800
+"""Mooncake's return code for a transfer that failed."""
+NO_AVAILABLE_HANDLE = -200
+"""Mooncake's return code for a store that has no room: the sender backs off (pressure)."""
+
+
+@attrs.frozen(repr=False)
+class RunLoad(Action):
+    """A rank carries out the load at the head of its receive queue.
+
+    An action of this engine only: the model's slice leaves loads out. A load is submitted when
+    its step is dispatched and is *not* ordered with the device's stream, so it may run before
+    steps that were scheduled earlier have been executed.
+    """
+
+    name: ClassVar[str] = "run_load"
+    rank: int
+    failed: bool = False
+
+
+ENGINE_ACTIONS: tuple[type[Action], ...] = (*ACTIONS, RunLoad)
+"""Every kind of action that a list of actions for this engine may hold."""
+
+
+@attrs.frozen
+class EngineConfig:
+    """Sizes in tokens or blocks; ``num_blocks`` counts the null block.
+
+    ``stored`` are requests that an earlier producer ran to completion: what the store holds
+    when the run begins. ``failure_code`` is what the store answers to a put that fails.
+    ``eagle`` turns EAGLE's block drop on (no drafts are proposed). ``retention_interval`` says
+    which Mamba states stay cached: 0 (the release's default) those that a resend can reach,
+    None one at every block boundary.
+
+    Raises ValueError, naming the value, the rule and the fix, when the sizes do not fit.
+    """
+
+    requests: tuple[RequestSpec, ...]
+    attention_block_size: int = 16
+    mamba_block_size: int = 16
+    hash_unit: int = 4
+    num_blocks: int = 64
+    token_budget: int = 64
+    role: Role = Role.BOTH
+    num_ranks: int = 2
+    max_steps_in_flight: int = 1
+    eagle: bool = False
+    retention_interval: int | None = 0
+    recompute_failed_loads: bool = False
+    failure_code: int = TRANSFER_FAILED
+    stored: tuple[RequestSpec, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse what vLLM would refuse later and less clearly."""
+        for name in ("attention_block_size", "mamba_block_size"):
+            size = getattr(self, name)
+            if size < 1 or size % self.hash_unit:
+                raise ValueError(
+                    f"{name}={size}: must be a multiple of hash_unit={self.hash_unit}; "
+                    "change one of them"
+                )
+        if self.max_steps_in_flight not in (1, 2):
+            raise ValueError(
+                f"max_steps_in_flight={self.max_steps_in_flight}: vLLM keeps one step in "
+                "flight, or two with asynchronous scheduling; use 1 or 2"
+            )
+        if self.retention_interval not in (None, 0):
+            raise ValueError(
+                f"retention_interval={self.retention_interval}: only 0 and None are driven; "
+                "use one of them"
+            )
+        if self.role is Role.NONE:
+            raise ValueError("role=none: this engine drives a connector; use producer or both")
+        names = [request.name for request in self.requests]
+        if len(set(names)) != len(names):
+            raise ValueError(f"request names {names}: must differ; rename one")
+        for request in self.requests:
+            needed = self.blocks_for(request)
+            if self.num_blocks - 1 < needed:
+                raise ValueError(
+                    f"num_blocks={self.num_blocks}: request {request.name!r} alone can need "
+                    f"{needed} and the null block; raise it"
+                )
+
+    @property
+    def lcm_block_size(self) -> int:
+        """The unit of normal saves, in tokens."""
+        return math.lcm(self.attention_block_size, self.mamba_block_size)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request, output included."""
+        return max((len(r.tokens) for r in (*self.requests, *self.stored)), default=1)
+
+    def blocks_for(self, request: RequestSpec) -> int:
+        """Return the most blocks that ``request`` holds at once, running alone.
+
+        The attention table and a consumer's copy; the Mamba state that runs, the one it is
+        copied from, and a copy-on-write.
+        """
+        return math.ceil(len(request.tokens) / self.attention_block_size) + 1 + 3
+
+    def request(self, name: str) -> RequestSpec:
+        """Return a request by name. Raises ValueError with the known names."""
+        for request in self.requests:
+            if request.name == name:
+                return request
+        known = ", ".join(request.name for request in self.requests)
+        raise ValueError(f"request {name!r}: not in this configuration; use one of {known}")
+
+
+def config_from_scope(scope: Scope) -> EngineConfig:
+    """Return the configuration of the real engine that matches a scope of the model.
+
+    Raises ValueError if the scope has other groups than one of full attention followed by one
+    Mamba group, which is what this engine builds.
+    """
+    kinds = tuple(group.kind for group in scope.groups)
+    if kinds != (GroupKind.FULL_ATTENTION, GroupKind.MAMBA):
+        raise ValueError(
+            f"groups {[kind.value for kind in kinds]} of scope {scope.name!r}: the vLLM engine "
+            "builds full_attention, then mamba; choose a scope with these two"
+        )
+    attention, mamba = scope.groups
+    return EngineConfig(
+        requests=scope.requests,
+        attention_block_size=attention.block_size,
+        mamba_block_size=mamba.block_size,
+        hash_unit=scope.hash_unit,
+        num_blocks=scope.num_blocks,
+        token_budget=scope.token_budget,
+        role=scope.role,
+        num_ranks=scope.num_ranks,
+        max_steps_in_flight=scope.max_steps_in_flight,
+    )

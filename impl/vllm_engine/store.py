@@ -1,0 +1,92 @@
+"""The external store, in memory, with Mooncake's interface and return codes.
+
+One :class:`Store` is shared by every rank and by every engine that uses it. A rank talks to it
+through its own :class:`Transport`, whose "buffer addresses" are the block ids of that rank's
+memory. As in Mooncake, the first value of a key is kept, and codes are returned, not raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cowtail.impl.vllm_engine.memory import Memory, Page
+
+OK = 0
+NOT_FOUND = -704
+
+PutCheck = Callable[[str, int, Memory], str | None]
+"""(key, block, memory) -> why these bytes do not belong under this key, or None."""
+
+
+class Store:
+    """Keys and values, and what is known of the keys.
+
+    ``prefixes`` says which prefix a hash stands for, whichever engine made it; ``wrong``
+    collects why a put was not what its key promises (S8).
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.values: dict[str, Page] = {}
+        self.prefixes: dict[bytes, str] = {}
+        self.wrong: list[str] = []
+
+
+class Transport:
+    """One rank's connection to the store.
+
+    ``failing`` is the code that every transfer answers while it is set: the driver sets it for
+    the length of one job or load. ``refused`` counts the keys refused that way.
+    """
+
+    def __init__(self, store: Store, memory: Memory, check: PutCheck) -> None:
+        """Connect ``memory`` to ``store``; every put is held to ``check``."""
+        self._store = store
+        self._memory = memory
+        self._check = check
+        self.failing: int | None = None
+        self.refused = 0
+
+    def batch_is_exist(self, keys: Sequence[str]) -> list[int]:
+        """Return 1 for a key that is stored, else 0."""
+        return [int(key in self._store.values) for key in keys]
+
+    def batch_put_from_multi_buffers(
+        self,
+        keys: Sequence[str],
+        addresses: Sequence[Sequence[int]],
+        sizes: Sequence[Sequence[int]],
+        config: object = None,
+    ) -> list[int]:
+        """Store blocks; return 0 or a negative code for each key."""
+        codes = []
+        for key, (block,) in zip(keys, addresses, strict=True):
+            if self.failing is not None:
+                self.refused += 1
+                codes.append(self.failing)
+                continue
+            if (why := self._check(key, int(block), self._memory)) is not None:
+                # Not raised: the sending thread swallows what the store raises.
+                self._store.wrong.append(why)
+            self._store.values.setdefault(key, self._memory.page(int(block)))
+            codes.append(OK)
+        return codes
+
+    def batch_get_into_multi_buffers(
+        self,
+        keys: Sequence[str],
+        addresses: Sequence[Sequence[int]],
+        sizes: Sequence[Sequence[int]],
+    ) -> list[int]:
+        """Load blocks; return the bytes read (here: blocks) or a negative code for each key."""
+        codes = []
+        for key, (block,) in zip(keys, addresses, strict=True):
+            if self.failing is not None:
+                self.refused += 1
+                codes.append(self.failing)
+            elif key in self._store.values:
+                self._memory.restore(int(block), self._store.values[key])
+                codes.append(1)
+            else:
+                codes.append(NOT_FOUND)
+        return codes

@@ -1,0 +1,159 @@
+"""Reading the real engine: owners, references, keys, pins, and what is left behind.
+
+The only module that looks into vLLM's private fields; it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+_MANAGER_LEFTOVERS = (
+    "req_to_blocks",
+    "num_cached_block",
+    "_partial_hit_reqs",
+    "_pending_cow_copies",
+    "_pending_boundary_state_offloads",
+    "last_state_block_idx",
+    "_num_retired_blocks",
+    "_allocated_block_reqs",
+    "_checkpoints",
+    "_producer_partial_tail_reqs",
+)
+_CONNECTOR_LEFTOVERS = (
+    "load_specs",
+    "_request_trackers",
+    "_unfinished_requests",
+    "_unfinished_request_ids",
+    "_finished_partial_tail_metas",
+    "_pinned_saves",
+)
+_SCHEDULER_LEFTOVERS = (
+    "requests",
+    "running",
+    "waiting",
+    "kv_holding_waiting",
+    "deferred_waiting",
+    "deferred_frees",
+    "finished_recving_kv_req_ids",
+    "failed_recving_kv_req_ids",
+    "_inflight_prefills",
+)
+
+
+@attrs.frozen
+class Pin:
+    """The references that a store job holds: its blocks, and how many ranks have yet to report."""
+
+    blocks: tuple[int, ...]
+    ranks_left: int
+
+
+class View:
+    """What can be asked about one real scheduler and its connector."""
+
+    def __init__(self, scheduler: Any) -> None:
+        """Look at ``scheduler``."""
+        self._scheduler = scheduler
+        self._connector = scheduler.connector.connector_scheduler
+
+    @property
+    def _pool(self) -> Any:
+        return self._scheduler.kv_cache_manager.block_pool
+
+    @property
+    def _managers(self) -> Any:
+        return self._scheduler.kv_cache_manager.coordinator.single_type_managers
+
+    def pins(self) -> dict[int, Pin]:
+        """Return the connector's pins by store job."""
+        return {
+            job: Pin(tuple(blocks), ranks_left)
+            for job, (blocks, ranks_left) in self._connector._pinned_saves.items()
+        }
+
+    def owners(self) -> Counter[int]:
+        """Return how many owners each block has: tables, copies, deferred frees and pins."""
+        count: Counter[int] = Counter()
+        for manager in self._managers:
+            for blocks in manager.req_to_blocks.values():
+                count.update(block.block_id for block in blocks if not block.is_null)
+            for copied in manager._pending_cow_copies:
+                count.update(block.block_id for block in copied)
+        for _, blocks in self._scheduler.deferred_frees:
+            count.update(block.block_id for block in blocks if not block.is_null)
+        for pin in self.pins().values():
+            count.update(pin.blocks)
+        return count
+
+    def references(self) -> dict[int, int]:
+        """Return the reference count of every block but the null block."""
+        return {block.block_id: block.ref_cnt for block in self._pool.blocks if not block.is_null}
+
+    def null_block(self) -> int:
+        """Return the id of the null block."""
+        return int(self._pool.null_block.block_id)
+
+    def free_list(self) -> list[int]:
+        """Return the free list in the order in which blocks would be allocated."""
+        return [b.block_id for b in self._pool.free_block_queue.get_all_free_blocks()]
+
+    def free_count(self) -> int:
+        """Return the free list's length as the pool counts it."""
+        return int(self._pool.get_num_free_blocks())
+
+    def block_keys(self) -> dict[int, set[bytes]]:
+        """Return the keys that each block says it has; blocks without keys are left out."""
+        keys: dict[int, set[bytes]] = {}
+        for block in self._pool.blocks:
+            if block.block_hash is not None:
+                keys.setdefault(block.block_id, set()).add(bytes(block.block_hash))
+        for block_id, extra in self._pool.cached_block_hashes_by_block.items():
+            keys.setdefault(block_id, set()).update(bytes(key) for key in extra)
+        return keys
+
+    def key_map(self) -> Iterator[tuple[bytes, int]]:
+        """Yield (key, block) for every entry of the map that lookups read."""
+        for key, blocks in self._pool.cached_block_hash_to_block._cache.items():
+            for block in blocks.values() if isinstance(blocks, dict) else (blocks,):
+                yield bytes(key), block.block_id
+
+    def tables(self, request_id: str) -> list[list[int]]:
+        """Return a request's block tables, group by group."""
+        return [
+            [block.block_id for block in manager.req_to_blocks.get(request_id, ())]
+            for manager in self._managers
+        ]
+
+    def markers(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Return the registered tails: (request, group) -> (block, boundary in tokens)."""
+        return {
+            (request_id, manager.kv_cache_group_id): (block.block_id, boundary)
+            for manager in self._managers
+            for request_id, (block, boundary) in getattr(
+                manager, "_producer_partial_tail_reqs", {}
+            ).items()
+        }
+
+    def leftovers(self) -> list[str]:
+        """Return what is not empty in scheduler, managers and connector, one line each."""
+        lines = []
+        places: list[tuple[str, Any, tuple[str, ...]]] = []
+        places.append(("scheduler", self._scheduler, _SCHEDULER_LEFTOVERS))
+        places += [(type(m).__name__, m, _MANAGER_LEFTOVERS) for m in self._managers]
+        places.append(("connector", self._connector, _CONNECTOR_LEFTOVERS))
+        for where, owner, names in places:
+            for name in names:
+                left = getattr(owner, name, None)
+                if left:
+                    lines.append(f"{where}.{name} still has {_shown(left)}")
+        return lines
+
+
+def _shown(left: Any) -> str:
+    if isinstance(left, set):
+        return ", ".join(sorted(str(getattr(item, "request_id", item)) for item in left))
+    return ", ".join(str(getattr(item, "request_id", item)) for item in left)
