@@ -18,7 +18,7 @@ word.
 
 >>> pool = BlockPool(blocks=2, requests=2, length=2)
 >>> [action for action, _, _ in pool.successors(pool.initial())]
-[('alloc', 0, 0), ('alloc', 0, 1), ('alloc', 1, 0), ('alloc', 1, 1)]
+['alloc r0 b0', 'alloc r0 b1', 'alloc r1 b0', 'alloc r1 b1']
 >>> pool.describe(pool.successors(pool.initial())[1][1])
 'tables [1*] []; references 0 1; offloads none none'
 """
@@ -31,8 +31,7 @@ import attrs
 
 from cowtail.spec.explorer import Invariant
 
-Action = tuple[str | int, ...]
-Step = tuple[Action, int, tuple[str, ...]]
+Step = tuple[str, int, tuple[str, ...]]
 
 ACTION_NAMES = ("alloc", "cow", "fill", "fork", "free", "offload_done", "offload_start")
 NO_EVENTS: tuple[str, ...] = ()
@@ -94,20 +93,18 @@ class BlockPool:
         self._blocks, self._requests, self._length = range(blocks), range(requests), length
         self._full = 1 << ENTRY_BITS * length
         self._word = 2 * self._full - 1
-        self._shifts = [
-            BLOCK_BITS * blocks + (ENTRY_BITS * length + 1) * r for r in self._requests
-        ]
+        self._shifts = [BLOCK_BITS * blocks + (ENTRY_BITS * length + 1) * r for r in self._requests]
         self._busy = [(REFERENCES | PENDING) << BLOCK_BITS * b for b in self._blocks]
         self._kept = [~(DONE << BLOCK_BITS * b) for b in self._blocks]
         self._pending = [PENDING << BLOCK_BITS * b for b in self._blocks]
         self._all_references = sum(REFERENCES << BLOCK_BITS * b for b in self._blocks)
-        self._alloc = _actions("alloc", requests, blocks)
-        self._cow = _actions("cow", requests, blocks)
-        self._fork = _actions("fork", requests, requests)
-        self._start = _actions("offload_start", requests, length)
-        self._fill: list[Action] = [("fill", r) for r in self._requests]
-        self._free: list[Action] = [("free", r) for r in self._requests]
-        self._done: list[Action] = [("offload_done", b) for b in self._blocks]
+        self._alloc = [[f"alloc r{r} b{b}" for b in self._blocks] for r in self._requests]
+        self._cow = [[f"cow r{r} b{b}" for b in self._blocks] for r in self._requests]
+        self._fork = [[f"fork r{r} r{s}" for s in self._requests] for r in self._requests]
+        self._start = [[f"offload_start r{r} {i}" for i in range(length)] for r in self._requests]
+        self._fill = [f"fill r{r}" for r in self._requests]
+        self._free = [f"free r{r}" for r in self._requests]
+        self._done = [f"offload_done b{b}" for b in self._blocks]
         tables = [
             Table(entries, full)
             for size in range(length + 1)
@@ -115,8 +112,8 @@ class BlockPool:
             for full in ((False, True) if size else (False,))
         ]
         self._moves = [
-            {self._word_of(table): self._moves_of(r, table) for table in tables}
-            for r in self._requests
+            (shift, {self._word_of(table): self._moves_of(r, table) for table in tables})
+            for r, shift in enumerate(self._shifts)
         ]
 
     def initial(self) -> int:
@@ -131,7 +128,7 @@ class BlockPool:
         free = [b for b, busy in enumerate(self._busy) if not state & busy]
         words = [state >> shift & self._word for shift in self._shifts]
         for r, word in enumerate(words):
-            moves = self._moves[r][word]
+            moves = self._moves[r][1][word]
             if moves.grow:
                 alloc, grow = self._alloc[r], moves.grow
                 for b in free:
@@ -161,9 +158,9 @@ class BlockPool:
         """Return the state; with symmetry, the smallest state that renaming can make of it."""
         return self._canonical(state) if self.symmetry else state
 
-    def action_name(self, action: Action) -> str:
+    def action_name(self, action: str) -> str:
         """Return the action without its request and block."""
-        return str(action[0])
+        return action.partition(" ")[0]
 
     def is_quiescent(self, state: int) -> bool:
         """Return False: whatever happens, something can happen next."""
@@ -190,11 +187,9 @@ class BlockPool:
 
     def describe(self, state: int) -> str:
         """Return the state for a reader; ``*`` marks a last block that is not filled."""
-        tables = [moves.table for moves in self._moves_in(state)]
+        tables = self._tables_in(state)
         fields = [state >> BLOCK_BITS * b for b in self._blocks]
-        offloads = [
-            "pending" if f & PENDING else "done" if f & DONE else "none" for f in fields
-        ]
+        offloads = ["pending" if f & PENDING else "done" if f & DONE else "none" for f in fields]
         shown = [
             f"[{' '.join(map(str, table.blocks))}{'*' * (bool(table.blocks) and not table.full)}]"
             for table in tables
@@ -203,22 +198,21 @@ class BlockPool:
         return f"tables {' '.join(shown)}; references {references}; offloads {' '.join(offloads)}"
 
     def _references_equal_occurrences(self, state: int) -> str | None:
-        occurrences = sum([moves.references for moves in self._moves_in(state)])
+        occurrences = 0
+        for shift, moves in self._moves:
+            occurrences += moves[state >> shift & self._word].references
         if state & self._all_references == occurrences:
             return None
         return f"the reference counts are not the occurrences: {self.describe(state)}"
 
     def _unfilled_is_not_offloaded(self, state: int) -> str | None:
-        for r, moves in enumerate(self._moves_in(state)):
-            if state & moves.last_offload:
-                return f"request {r} still writes a block that is offloaded: {self.describe(state)}"
+        for shift, moves in self._moves:
+            if state & moves[state >> shift & self._word].last_offload:
+                return f"a block that is still written is offloaded: {self.describe(state)}"
         return None
 
-    def _moves_in(self, state: int) -> list[Moves]:
-        return [
-            moves[state >> shift & self._word]
-            for moves, shift in zip(self._moves, self._shifts, strict=True)
-        ]
+    def _tables_in(self, state: int) -> list[Table]:
+        return [moves[state >> shift & self._word].table for shift, moves in self._moves]
 
     def _word_of(self, table: Table) -> int:
         entries = sum(block + 1 << ENTRY_BITS * i for i, block in enumerate(table.blocks))
@@ -259,7 +253,7 @@ class BlockPool:
 
         Blocks in no table are told apart by their offload bits only, so they are sorted by them.
         """
-        tables = [moves.table for moves in self._moves_in(state)]
+        tables = self._tables_in(state)
         fields = [state >> BLOCK_BITS * b & 0b1111 for b in self._blocks]
         return min(self._renamed(order, fields) for order in permutations(tables))
 
@@ -277,7 +271,3 @@ class BlockPool:
 def _references(table: Table) -> int:
     """Return one reference for each block of a table."""
     return sum(1 << BLOCK_BITS * block for block in table.blocks)
-
-
-def _actions(name: str, first: int, second: int) -> list[list[Action]]:
-    return [[(name, i, j) for j in range(second)] for i in range(first)]

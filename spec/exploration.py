@@ -30,7 +30,7 @@ class Machine(Protocol[S, A]):
         ...
 
     def successors(self, state: S) -> Iterable[tuple[A, S, tuple[str, ...]]]:
-        """Return, for every transition, its action, the next state, and the events that happened."""
+        """Return each transition: its action, the next state, and the events that happened."""
         ...
 
     def key(self, state: S) -> Hashable:
@@ -218,6 +218,15 @@ class StateGraph(Generic[S, A]):
     def path_to(self, state: int) -> tuple[A, ...]:
         """Return the fewest actions that lead to a state."""
         return self.tree.path_to(state)
+
+    def edges_to(self, state: int) -> list[int]:
+        """Return the edges of ``path_to``: those by which the search first came to each state."""
+        edges: list[int] = []
+        while state:
+            parent = self.tree.parents[state]
+            edges.append(next(e for e in self.edges_from(parent) if self.targets[e] == state))
+            state = parent
+        return edges[::-1]
 
     def concrete_path(self, machine: Machine[S, A], edges: Iterable[int]) -> tuple[A, ...]:
         """Return the actions that follow consecutive edges from the initial state, concretely.

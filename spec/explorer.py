@@ -26,11 +26,13 @@ invariant I1 after 3 actions: the count is 3
 A state graph is kept on demand only. The search itself keeps keys, and of states those of the
 level at hand: keeping a frontier on disk, or hashes instead of keys, was left out, because
 every scope that is worth waiting for fits into memory and a hash collision would be a silent
-hole in the proof.
+hole in the proof. Objects that are alive between levels are frozen for the garbage collector
+until the search ends (``gc.freeze``): states are never cyclic garbage.
 """
 
 from __future__ import annotations
 
+import gc
 import time
 from array import array
 from collections import defaultdict
@@ -192,11 +194,15 @@ class _Search(Generic[S, A]):
         ids: dict[Hashable, int] = {self.machine.key(initial): 0}
         violation = self._found(initial, 0, None)
         level, first = [initial], 0
-        while level and violation is None and self.bound_hit in (None, "max_depth"):
-            next_level: list[S] = []
-            violation = self._expand(level, first, next_level, ids)
-            first += len(level)
-            level = next_level
+        try:
+            while level and violation is None and self.bound_hit in (None, "max_depth"):
+                next_level: list[S] = []
+                violation = self._expand(level, first, next_level, ids)
+                first += len(level)
+                level = next_level
+                gc.freeze()  # or the collector walks every state kept, again and again
+        finally:
+            gc.unfreeze()
         return violation
 
     def _expand(

@@ -1,0 +1,167 @@
+"""State graphs for people: the whole of a small one, and projections of a large one (R36).
+
+A full graph of half a million states says nothing to a reader. Its projection onto the life of
+one item (a block, a request, a job) has about a dozen nodes, because every state is looked at
+as *this* item sees it: a *view* maps a state to what each tracked item is in, in a fixed order
+of items, and the projection collects every step that some item takes.
+
+>>> from cowtail.spec.explorer import explore
+>>> class Lamps:
+...     def initial(self): return (0, 0)
+...     def successors(self, state):
+...         for i in (0, 1):
+...             yield f"press {i}", tuple(on ^ (i == j) for j, on in enumerate(state)), ()
+...     def key(self, state): return tuple(sorted(state))
+...     def action_name(self, action): return action.split()[0]
+...     def is_quiescent(self, state): return False
+>>> graph = explore(Lamps(), keep_graph=True).graph
+>>> life = project(graph, lambda state: ["on" if on else "off" for on in state], Lamps())
+>>> for before, after, data in life.edges(data=True): print(before, data["action"], after)
+off press on
+on press off
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+
+import attrs
+import networkx as nx
+
+from cowtail.spec.exploration import A, Exploration, Machine, S, StateGraph
+
+View = Callable[[S], Sequence[Hashable]]
+Label = Callable[[A, tuple[str, ...]], str]
+
+
+def to_networkx(exploration: Exploration[S, A], label: Callable[[S], str] = str) -> nx.MultiDiGraph:
+    """Return the whole graph of an exploration, for a scope small enough to be drawn.
+
+    Nodes are state numbers with attributes ``label`` and ``initial``; edges have ``action``
+    (printed) and ``events``. The graph attribute ``complete`` says whether all of it was seen.
+
+    Raises:
+        ValueError: the exploration did not keep its graph.
+    """
+    states = exploration.graph
+    if states is None:
+        raise ValueError("the exploration has no graph: explore with keep_graph=True")
+    graph: nx.MultiDiGraph = nx.MultiDiGraph(complete=states.complete)
+    for number, state in enumerate(states.states):
+        graph.add_node(number, label=label(state), initial=number == 0)
+    for source, target, action, events in zip(
+        states.sources, states.targets, states.action_of, states.events_of, strict=True
+    ):
+        graph.add_edge(
+            source, target, action=str(states.actions[action]), events=states.events[events]
+        )
+    return graph
+
+
+def project(
+    graph: StateGraph[S, A],
+    view: View[S],
+    machine: Machine[S, A],
+    *,
+    label: Label[A] | None = None,
+    self_loops: bool = False,
+) -> nx.MultiDiGraph:
+    """Return the quotient of a graph by a view of each tracked item.
+
+    Nodes are the views that occur, with attributes ``states``, how many pairs of state and item
+    have it, and ``initial``. For each transition and each item there is an edge from the view
+    before to the view after, its key and its attribute ``action`` being the label, with the
+    attribute ``count``; edges of equal ends and label are one. Everything is in the order in
+    which the search met it first.
+
+    With symmetry, the target that a graph stores for a transition may have its items in another
+    order than the source. The machine is therefore asked again for the successors of every
+    state, whose items are still those of the state.
+
+    Args:
+        graph: what was explored; if it is incomplete, so is the projection.
+        view: what each item is in, in a fixed order of items, as many for every state.
+        machine: the machine that was explored.
+        label: names a transition; by default the action's name.
+        self_loops: keep steps that an item takes no part in, as far as its view can tell.
+
+    Raises:
+        ValueError: a view has not as many items as the initial state has.
+    """
+    named: Label[A] = label or (lambda action, events: machine.action_name(action))
+    items = len(view(machine.initial()))
+    occurrences: Counter[Hashable] = Counter()
+    steps: Counter[tuple[Hashable, Hashable, str]] = Counter()
+    for state in graph.states:
+        before = _viewed(view, state, items)
+        occurrences.update(before)
+        for action, successor, events in machine.successors(state):
+            after = _viewed(view, successor, items)
+            if after == before and not self_loops:
+                continue
+            name = named(action, events)
+            for was, becomes in zip(before, after, strict=True):
+                if self_loops or was != becomes:
+                    steps[was, becomes, name] += 1
+    return _quotient(frozenset(view(machine.initial())), occurrences, steps)
+
+
+def _viewed(view: View[S], state: S, items: int) -> tuple[Hashable, ...]:
+    viewed = tuple(view(state))
+    if len(viewed) != items:
+        raise ValueError(
+            f"the view has {len(viewed)} items in {state}, but {items} in the initial state: "
+            "a view has the same items in every state; give an absent one a value of its own"
+        )
+    return viewed
+
+
+def _quotient(
+    initial: frozenset[Hashable],
+    occurrences: Counter[Hashable],
+    steps: Counter[tuple[Hashable, Hashable, str]],
+) -> nx.MultiDiGraph:
+    quotient: nx.MultiDiGraph = nx.MultiDiGraph()
+    for node, states in occurrences.items():
+        quotient.add_node(node, states=states, initial=node in initial)
+    for (was, becomes, name), count in steps.items():
+        if becomes not in quotient:  # beyond the bound of an incomplete graph
+            quotient.add_node(becomes, states=0, initial=False)
+        quotient.add_edge(was, becomes, key=name, action=name, count=count)
+    return quotient
+
+
+Edge = tuple[Hashable, str, Hashable]
+
+
+@attrs.frozen
+class Difference:
+    """What a reviewer sees of a change: nodes and edges that appeared or disappeared.
+
+    An edge is (from, action, to). Counts are not compared.
+    """
+
+    nodes_added: tuple[Hashable, ...]
+    nodes_removed: tuple[Hashable, ...]
+    edges_added: tuple[Edge, ...]
+    edges_removed: tuple[Edge, ...]
+
+    def __bool__(self) -> bool:
+        """Whether anything appeared or disappeared."""
+        return any(attrs.astuple(self, recurse=False))
+
+
+def difference(before: nx.MultiDiGraph, after: nx.MultiDiGraph[Hashable]) -> Difference:
+    """Compare two projections; each list is in the order of the graph that has its elements."""
+    edges_before, edges_after = _edges(before), _edges(after)
+    return Difference(
+        nodes_added=tuple(node for node in after if node not in before),
+        nodes_removed=tuple(node for node in before if node not in after),
+        edges_added=tuple(edge for edge in edges_after if edge not in edges_before),
+        edges_removed=tuple(edge for edge in edges_before if edge not in edges_after),
+    )
+
+
+def _edges(graph: nx.MultiDiGraph) -> dict[Edge, None]:
+    return {(was, data["action"], becomes): None for was, becomes, data in graph.edges(data=True)}
