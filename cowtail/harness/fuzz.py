@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from cowtail.harness.draws import BACKEND, register_backend
-from cowtail.harness.lockstep import Diverged, Divergence, Lockstep
+from cowtail.harness.lockstep import Diverged, Finding, Lockstep
 from cowtail.harness.scope_strategies import Paces, paces, scopes
 from cowtail.harness.target import Target
 from cowtail.models.actions import ACTIONS, Action, SchedulePass
@@ -40,15 +40,6 @@ REQUIRED_ACTIONS = tuple(kind.name for kind in ACTIONS if kind is not SchedulePa
 
 REQUIRED_EVENTS = tuple(dict.fromkeys(each.event for each in SOMETIMES))
 """What must have happened in a run before it can say that the target holds."""
-
-
-@attrs.frozen
-class Finding:
-    """A run in which the target diverged, as plain actions; the last one is where it did."""
-
-    scope: Scope
-    actions: tuple[Action, ...]
-    divergence: Divergence
 
 
 @attrs.frozen

@@ -101,6 +101,15 @@ class Divergence:
         return "\n".join(lines)
 
 
+@attrs.frozen
+class Finding:
+    """A run in which the target diverged, as plain actions; the last one is where it did."""
+
+    scope: Scope
+    actions: tuple[Action, ...]
+    divergence: Divergence
+
+
 class Diverged(AssertionError):
     """The model and the target disagree; ``divergence`` says where and how."""
 
