@@ -83,6 +83,11 @@ class EngineConfig:
                 f"max_steps_in_flight={self.max_steps_in_flight}: vLLM keeps one step in "
                 "flight, or two with asynchronous scheduling; use 1 or 2"
             )
+        if self.eagle and self.max_steps_in_flight > 1:
+            raise ValueError(
+                "eagle=True with max_steps_in_flight=2: the asynchronous scheduler schedules "
+                "drafts unasked, which the symbolic device does not compute; turn one of them off"
+            )
         if self.retention_interval not in (None, 0):
             raise ValueError(
                 f"retention_interval={self.retention_interval}: only 0 and None are driven; "

@@ -103,6 +103,7 @@ class Session:
         self.repeated_handoffs: list[str] = []
         self.statistics: Counter[str] = Counter()
         self.actions: list[Action] = []
+        self.drain_began: int | None = None
         self._generations: Counter[str] = Counter()
         self._handed_off: set[tuple[str, int, int, int]] = set()
         self._job_steps: dict[int, Step] = {}
@@ -381,6 +382,7 @@ class Session:
 
         Raises Violation if a property fails on the way, or if the bound is not enough.
         """
+        self.drain_began = len(self.actions)
         for _ in range(bound):
             if self.is_quiescent:
                 break

@@ -1,0 +1,134 @@
+"""Drawing configurations and actions, swarm style: every episode is lopsided in its own way.
+
+An episode draws its sizes, its requests and a weight for each kind of action, so that some
+episodes hardly report, some abort all the time, some keep two steps in flight. Everything comes
+out of one :class:`random.Random`, so an episode is its seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import attrs
+
+from cowtail.impl.vllm_engine.config import (
+    NO_AVAILABLE_HANDLE,
+    TRANSFER_FAILED,
+    EngineConfig,
+    RunLoad,
+)
+from cowtail.impl.vllm_engine.session import NotPossible, Session
+from cowtail.models.actions import (
+    Abort,
+    Action,
+    Execute,
+    JobOutcome,
+    Report,
+    RunJob,
+    SchedulePass,
+    Submit,
+    UpdateConnectorOutput,
+    UpdateFromOutput,
+)
+from cowtail.models.scope import RequestSpec, Role
+
+MAX_ACTIONS = 160
+"""The most actions of an episode before it is drained."""
+
+_WEIGHTS: dict[str, tuple[float, ...]] = {
+    Submit.name: (0.5, 2.0),
+    Abort.name: (0.0, 0.05, 0.5),
+    SchedulePass.name: (1.0, 3.0),
+    Execute.name: (0.5, 3.0),
+    UpdateFromOutput.name: (1.0, 3.0),
+    UpdateConnectorOutput.name: (0.3, 2.0),
+    RunJob.name: (0.2, 2.0),
+    RunLoad.name: (0.2, 2.0),
+    Report.name: (0.2, 2.0),
+    "failed": (0.0, 0.1, 0.5),
+}
+
+
+def draw_config(rng: random.Random) -> EngineConfig:
+    """Draw sizes and requests. Prompts end around boundaries and share prefixes."""
+    attention = rng.choice((16, 16, 8))
+    stem = _text(rng, 40)
+    requests = tuple(_draw_request(rng, name, stem) for name in "abcde"[: rng.randint(1, 5)])
+    stored = tuple(
+        attrs.evolve(request, name=f"stored_{request.name}", max_tokens=1, output="")
+        for request in requests
+        if rng.random() < 0.25
+    )
+    steps = rng.choice((1, 2))
+    config = EngineConfig(
+        requests=requests,
+        stored=stored,
+        attention_block_size=attention,
+        num_blocks=1000,
+        token_budget=rng.choice((16, 20, 32, 64, 64)),
+        role=rng.choice((Role.PRODUCER, Role.BOTH, Role.BOTH, Role.CONSUMER)),
+        num_ranks=rng.choice((2, 2, 3)),
+        max_steps_in_flight=steps,
+        eagle=steps == 1 and rng.random() < 0.3,
+        retention_interval=rng.choice((0, 0, None)),
+        recompute_failed_loads=rng.random() < 0.5,
+        failure_code=rng.choice((TRANSFER_FAILED, NO_AVAILABLE_HANDLE)),
+    )
+    least = max(config.blocks_for(request) for request in requests) + 1
+    ample = sum(config.blocks_for(request) for request in requests) + 8
+    return attrs.evolve(config, num_blocks=rng.choice((least, least + 2, least + 5, ample)))
+
+
+def _draw_request(rng: random.Random, name: str, stem: str) -> RequestSpec:
+    around = rng.choice((8, 12, 16, 32, 32, 44, 48)) + rng.choice((-1, 0, 0, 1, 1, 2))
+    shared = rng.choice((0, 4, 16, 20, around - 4, around))
+    prompt = (stem[: max(shared, 0)] + _text(rng, around))[:around]
+    max_tokens = rng.choice((1, 1, 2, 5, 18))
+    return RequestSpec(name, prompt, max_tokens, _text(rng, max_tokens))
+
+
+def _text(rng: random.Random, length: int) -> str:
+    return "".join(rng.choice("xy") for _ in range(length))
+
+
+def draw_weights(rng: random.Random) -> dict[str, float]:
+    """Draw how often each kind of action is taken in this episode."""
+    return {name: rng.choice(weights) for name, weights in _WEIGHTS.items()}
+
+
+def weight_of(action: Action, weights: dict[str, float]) -> float:
+    """Return an action's weight: that of its kind, and of failing if it fails."""
+    failing = weights["failed"] if action.name in (RunJob.name, RunLoad.name) else 1.0
+    match action:
+        case RunJob(_, JobOutcome.FAILED) | RunLoad(_, True):
+            return weights[action.name] * failing
+    return weights[action.name]
+
+
+def run_episode(session: Session, rng: random.Random) -> None:
+    """Take up to MAX_ACTIONS drawn actions, then drain. Raises Violation."""
+    weights = draw_weights(rng)
+    for _ in range(rng.randint(20, MAX_ACTIONS)):
+        choices = session.choices()
+        likely = [weight_of(action, weights) for action in choices]
+        if not any(likely):
+            break
+        session.do(rng.choices(choices, likely)[0])
+    session.drain()
+
+
+def replay(config: EngineConfig, actions: Sequence[Action], *, drain: bool = True) -> Session:
+    """Carry out actions in a new session; those that are not possible are left out.
+
+    Returns the session. Raises Violation.
+    """
+    session = Session(config)
+    for action in actions:
+        try:
+            session.do(action)
+        except NotPossible:
+            continue
+    if drain:
+        session.drain()
+    return session
