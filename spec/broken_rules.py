@@ -482,7 +482,7 @@ BROKEN_RULES: dict[str, BrokenRule] = {
             "",
             "An allocated block can still be hit under its old prefix.",
             "preempt_under_pressure",
-            "S3",
+            "S0",
             (block_pool, "allocate", _allocation_keeps_keys),
         ),
         _rule(

@@ -35,7 +35,7 @@ SOMETIMES: tuple[SometimesProperty, ...] = (
     SometimesProperty("everything exists already", "shared_prefix", "first write wins"),
     SometimesProperty("full state handed off", "unequal_blocks", "R30"),
     SometimesProperty("reported out of order", "unequal_blocks", "R6"),
-    SometimesProperty("prefix hit", "continuation", "domain c"),
+    SometimesProperty("prefix hit", "shared_prefix", "domain c"),
     SometimesProperty("preempted with a step in flight", "async_two_steps", "domain d"),
     SometimesProperty("preempted with a job in flight", "async_two_steps", "K19, K26"),
     SometimesProperty("stale output ignored", "async_two_steps", "domain d"),
