@@ -83,6 +83,15 @@ def reads_are_true(session: Session) -> str | None:
     return next(iter(session.device.wrong), None)
 
 
+def loads_do_not_race(session: Session) -> str | None:
+    """S6: no load goes into a block that a step which has not been executed copies or writes.
+
+    Loads are not ordered with the device's stream. Checked when the load is dispatched,
+    whichever of the two would have come first.
+    """
+    return next(iter(session.racing_loads), None)
+
+
 def handoffs_are_true(session: Session) -> str | None:
     """S7: a block handed to the connector is real and referenced, and holds its boundary's state.
 
@@ -177,6 +186,7 @@ SAFETY: tuple[Property, ...] = (
     _property("domain.md S2", key_map_is_consistent),
     _property("R14, domain.md S3", keyed_contents_are_true),
     _property("domain.md S5", reads_are_true),
+    _property("vLLM PR 45357, domain.md S6", loads_do_not_race),
     _property("R4, R7, R30, domain.md S7", handoffs_are_true),
     _property("R18, R30, domain.md S8", stored_bytes_are_true),
     _property("R6, R15, domain.md S9", pins_last_until_all_reported),

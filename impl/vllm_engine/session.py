@@ -50,8 +50,10 @@ from cowtail.models.actions import (
 )
 from cowtail.models.scope import Role
 
-DRAIN_BOUND = 3000
+DRAIN_BOUND = 2000
 """The most actions that a drain may take before it is reported as not reaching quiescence."""
+EMPTY_PASS_BOUND = 20
+"""The most passes in a row that may schedule nothing, in a drain, with every rank idle."""
 
 
 class NotPossible(Exception):
@@ -60,9 +62,13 @@ class NotPossible(Exception):
 
 @attrs.define
 class Step:
-    """A scheduled step; ``output`` is None until the device has run it."""
+    """A scheduled step; ``output`` is None until the device has run it.
+
+    ``touched`` are the blocks that it copies or writes.
+    """
 
     scheduled: Any
+    touched: frozenset[int]
     output: Any = None
 
 
@@ -101,6 +107,7 @@ class Session:
         self.jobs: dict[int, OwedJob] = {}
         self.wrong_handoffs: list[str] = []
         self.repeated_handoffs: list[str] = []
+        self.racing_loads: list[str] = []
         self.statistics: Counter[str] = Counter()
         self.actions: list[Action] = []
         self.drain_began: int | None = None
@@ -243,7 +250,8 @@ class Session:
     def _schedule(self) -> None:
         scheduled = self.scheduler.schedule()
         self.statistics["empty steps"] += not scheduled.num_scheduled_tokens
-        step = Step(scheduled)
+        self._note_loads(scheduled)
+        step = Step(scheduled, self._touched(scheduled))
         self.steps.append(step)
         for name in sorted(scheduled.preempted_req_ids or ()):
             self._generations[name] += 1
@@ -302,6 +310,32 @@ class Session:
         unit = self.config.hash_unit
         for index, block_hash in enumerate(request.block_hashes):
             self.prefixes.setdefault(bytes(block_hash), tokens[: (index + 1) * unit])
+
+    def _touched(self, scheduled: Any) -> frozenset[int]:
+        """Return the blocks that a step copies or writes, as the tables are after its pass."""
+        touched = set()
+        for copy in scheduled.kv_cache_block_copies or ():
+            touched |= {copy.src_block_id, copy.dst_block_id}
+        for name, num_tokens in scheduled.num_scheduled_tokens.items():
+            end = self.requests[name].num_computed_tokens
+            attention, states = self.view.tables(name)
+            size = self.config.attention_block_size
+            touched.update(attention[(end - num_tokens) // size : (end - 1) // size + 1])
+            touched.add(states[(end - 1) // self.config.mamba_block_size])
+        return frozenset(touched)
+
+    def _note_loads(self, scheduled: Any) -> None:
+        """Check that no load of this pass goes where an earlier, unexecuted step still works."""
+        for request in scheduled.kv_connector_metadata.requests:
+            if request.load_spec is None:
+                continue
+            loaded = {block for table in request.block_ids for block in table}
+            for step in self.steps:
+                if step.output is None and (both := sorted(loaded & step.touched)):
+                    self.racing_loads.append(
+                        f"{request.req_id} loads into {both}, which a step that the device has "
+                        "not run yet copies or writes"
+                    )
 
     def _note_jobs(self, step: Step) -> None:
         """Take down the jobs that a step carries, and check what is handed to them (S7, S10)."""
@@ -383,13 +417,25 @@ class Session:
         Raises Violation if a property fails on the way, or if the bound is not enough.
         """
         self.drain_began = len(self.actions)
+        empty_passes = 0
         for _ in range(bound):
-            if self.is_quiescent:
+            if self.is_quiescent or empty_passes > EMPTY_PASS_BOUND:
                 break
-            self.do(self._next_to_drain())
+            action = self._next_to_drain()
+            self.do(action)
+            if not isinstance(action, SchedulePass | Execute | UpdateFromOutput) or any(
+                step.scheduled.num_scheduled_tokens for step in self.steps
+            ):
+                empty_passes = 0
+            elif isinstance(action, SchedulePass):
+                empty_passes += 1
         if not self.is_quiescent:
-            left = "; ".join(self.view.leftovers())
-            raise Violation("L2", f"not quiescent after {bound} actions: {left}")
+            after = f"{len(self.actions) - self.drain_began} actions (bound {bound})"
+            if empty_passes > EMPTY_PASS_BOUND:
+                after += f", the last {empty_passes} passes empty (bound {EMPTY_PASS_BOUND})"
+            raise Violation(
+                "L2", f"not quiescent after {after}: {'; '.join(self.view.leftovers())}"
+            )
         if (why := QUIESCENCE.why_not(self)) is not None:
             raise Violation("L2", why)
 
