@@ -155,7 +155,7 @@ class BlockPool:
         return steps
 
     def key(self, state: int) -> int:
-        """Return the state; with symmetry, the smallest state that renaming can make of it."""
+        """Return the state; with symmetry, one state for all that renaming makes of it."""
         return self._canonical(state) if self.symmetry else state
 
     def action_name(self, action: str) -> str:
@@ -251,21 +251,34 @@ class BlockPool:
     def _canonical(self, state: int) -> int:
         """Return the smallest state over the orders of requests, blocks named as they occur.
 
-        Blocks in no table are told apart by their offload bits only, so they are sorted by them.
+        Requests go by size and *full* first, so that only the like are tried in every order.
+        Blocks in no table differ in their offload bits only: they are sorted by them.
         """
         tables = self._tables_in(state)
+        tables.sort(key=_shape)
+        shapes = [_shape(table) for table in tables]
         fields = [state >> BLOCK_BITS * b & 0b1111 for b in self._blocks]
-        return min(self._renamed(order, fields) for order in permutations(tables))
+        return min(
+            self._renamed(order, fields)
+            for order in permutations(tables)
+            if [_shape(table) for table in order] == shapes
+        )
 
     def _renamed(self, tables: tuple[Table, ...], fields: list[int]) -> int:
-        held = list(dict.fromkeys(b for table in tables for b in table.blocks))
+        held = dict.fromkeys(b for table in tables for b in table.blocks)
         rest = sorted((b for b in self._blocks if b not in held), key=fields.__getitem__)
-        name = {block: new for new, block in enumerate(held + rest)}
+        name = {block: new for new, block in enumerate((*held, *rest))}
         state = sum(fields[block] << BLOCK_BITS * new for block, new in name.items())
         for shift, table in zip(self._shifts, tables, strict=True):
-            renamed = Table(tuple(name[b] for b in table.blocks), table.full)
-            state += self._word_of(renamed) << shift
+            word = self._full * table.full
+            for i, block in enumerate(table.blocks):
+                word += name[block] + 1 << ENTRY_BITS * i
+            state += word << shift
         return state
+
+
+def _shape(table: Table) -> tuple[int, bool]:
+    return len(table.blocks), table.full
 
 
 def _references(table: Table) -> int:
