@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import attrs
 
@@ -130,6 +130,7 @@ class _Tour:
             )
         self.graph = exploration.graph
         self.edges = edges_of(self.graph)
+        self.keys: dict[int, Hashable] = {}
         self.in_all = sum(map(len, self.edges))
         self.plan = _Plan([list(out) for out in self.edges])
         self.detours: list[tuple[int, Edge]] = []
@@ -159,9 +160,11 @@ class _Tour:
         return True
 
     def _action(self, state: State, edge: Edge) -> Action | None:
-        """Return the action of ``edge`` that is enabled in ``state``, whatever its parts are called."""
+        """Return the action of ``edge`` as ``state`` has it, with its own blocks and ranks."""
         name, following = edge
-        wanted = self.machine.key(self.graph.states[following])
+        wanted = self.keys.get(following)
+        if wanted is None:
+            wanted = self.keys[following] = self.machine.key(self.graph.states[following])
         for action in lifecycle.enabled(self.scope, state):
             if action.name == name:
                 successor = lifecycle.step(self.scope, state, action).state

@@ -1,0 +1,26 @@
+"""The command line: one module a command, thin over the harness and the spec."""
+
+from __future__ import annotations
+
+import typer
+
+from cowtail.cli import common
+from cowtail.cli.doctor import doctor
+from cowtail.cli.draw import draw
+from cowtail.cli.explore import explore
+from cowtail.cli.faults import faults
+from cowtail.cli.fuzz import fuzz
+from cowtail.cli.replay import reduce, replay
+
+app = typer.Typer(
+    name="cowtail",
+    help="Hold KV-cache implementations to an executable specification of the block lifecycle.",
+    epilog=common.EXITS,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+for each in (fuzz, explore, draw, replay, reduce, faults, doctor):
+    app.command(epilog=common.EXITS)(each)

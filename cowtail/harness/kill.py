@@ -1,0 +1,202 @@
+"""The kill matrix: every fault of the engine and every broken rule of the model must be caught.
+
+A fault is looked for by tours of small scopes, bounded, and then by fuzzing; what is found is
+reduced. A broken rule is looked for by the explorer in the scope that it names. A property
+that kills nothing, and a fault that survives, is a gap in the harness.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import attrs
+
+from cowtail.harness.fuzz import fuzz
+from cowtail.harness.lockstep import Finding
+from cowtail.harness.reducer import Reduced, reduce, shortest
+from cowtail.harness.target import TorchTarget
+from cowtail.harness.tours import tour
+from cowtail.spec.broken_rules import BROKEN_RULES, BrokenRule, broken_rule
+from cowtail.spec.checks import PINS_DRAIN, QUIESCENCE, check_scope
+from cowtail.spec.invariants import PROPERTIES
+from cowtail.spec.scopes import SCOPES, scope_named
+from cowtail.spec.step_invariants import STEP_PROPERTIES
+from cowtail.spec.traces import Trace
+
+TOUR_STEPS = 4_000
+"""Steps of one scope's tour that are tried on a fault before the next scope."""
+
+FUZZ_SEED = 1
+FUZZ_EXAMPLES = 400
+"""Examples that are tried on a fault which no tour has caught."""
+
+SHORTEST_TARGET_ACTIONS = 4_000
+"""Actions on the target that the search for a still shorter trace may take."""
+
+
+class Fault(Protocol):
+    """What the matrix needs to know of an engine's fault."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def case(self) -> str: ...
+
+    @property
+    def sentence(self) -> str: ...
+
+    @property
+    def scope_hint(self) -> str: ...
+
+
+@attrs.frozen
+class Kill:
+    """How one fault was caught, or that it was not.
+
+    ``kind`` is "engine fault" or "broken rule"; ``by`` the property or divergence; ``where`` the
+    scope or "fuzzing"; ``actions`` how many were taken until it was found (transitions, for a
+    broken rule); ``trace`` the shortest trace; ``offends`` the property's identifier, where it
+    is one. ``seconds`` is reported only.
+    """
+
+    name: str
+    kind: str
+    case: str
+    sentence: str
+    killed: bool
+    by: str
+    where: str
+    actions: int
+    seconds: float
+    trace: Trace | None = None
+    offends: str = ""
+
+    @property
+    def trace_length(self) -> int:
+        """Actions of the shortest trace, 0 if there is none."""
+        return 0 if self.trace is None else len(self.trace.actions)
+
+
+@attrs.frozen
+class KillMatrix:
+    """Every fault with what killed it."""
+
+    kills: tuple[Kill, ...]
+
+    @property
+    def survivors(self) -> tuple[str, ...]:
+        """The faults that nothing caught."""
+        return tuple(kill.name for kill in self.kills if not kill.killed)
+
+    @property
+    def unearned(self) -> tuple[str, ...]:
+        """The properties that caught nothing: each is a gap, in a matrix of every fault."""
+        caught = {kill.offends for kill in self.kills}
+        known = [each.identifier for each in PROPERTIES]
+        known += [each.identifier for each in STEP_PROPERTIES]
+        return tuple(name for name in (*known, QUIESCENCE, PINS_DRAIN) if name not in caught)
+
+    def as_json(self) -> list[dict[str, object]]:
+        """Return one object for each fault, in plain JSON types."""
+        return [
+            {
+                **attrs.asdict(kill, filter=lambda field, _: field.name != "trace"),
+                "seconds": round(kill.seconds, 2),
+                "shortest_trace": kill.trace_length,
+            }
+            for kill in self.kills
+        ]
+
+
+def kill_engine_fault(fault: Fault, device: str = "cpu") -> Kill:
+    """Start the torch engine with a fault and look for a divergence until the bounds are spent."""
+    started = time.perf_counter()
+    target = TorchTarget((fault.name,), device)
+    spent = 0
+    where = ""
+    finding: Finding | None = None
+    for name in dict.fromkeys((fault.scope_hint, *SCOPES)):
+        if name not in SCOPES:  # a hint may be a scope that is not among the named ones
+            continue
+        report = tour(SCOPES[name], target, max_steps=TOUR_STEPS)
+        spent += report.steps
+        if report.finding is not None:
+            finding, where = report.finding, name
+            break
+    if finding is None:
+        fuzzed = fuzz(target, seed=FUZZ_SEED, max_examples=FUZZ_EXAMPLES)
+        spent += fuzzed.actions
+        finding, where = fuzzed.finding, "fuzzing"
+    found = None if finding is None else shortest_known(finding, target)
+    return Kill(
+        fault.name,
+        "engine fault",
+        fault.case,
+        fault.sentence,
+        killed=found is not None,
+        by="" if found is None else found.divergence.killed_by,
+        where="" if found is None else where,
+        actions=spent,
+        seconds=time.perf_counter() - started,
+        trace=None
+        if found is None
+        else Trace(found.scope, found.actions, target=target.name, faults=target.faults),
+    )
+
+
+def shortest_known(finding: Finding, target: TorchTarget) -> Reduced:
+    """Reduce a finding, then look for a shorter one by breadth-first search, within a bound."""
+    reduced = reduce(finding.scope, finding.actions, target)
+    shorter = shortest(
+        reduced.scope,
+        target,
+        max_length=len(reduced.actions) - 1,
+        max_target_actions=SHORTEST_TARGET_ACTIONS,
+    )
+    return reduced if shorter is None else shorter
+
+
+def kill_broken_rule(rule: BrokenRule) -> Kill:
+    """Explore the scope that a broken rule names, with the rule broken."""
+    scope = scope_named(rule.scope)
+    with broken_rule(rule.name):
+        report = check_scope(scope)
+    violation = report.violation
+    return Kill(
+        rule.name,
+        "broken rule",
+        rule.case,
+        rule.sentence,
+        killed=violation is not None,
+        by="" if violation is None else f"{violation.kind} {violation.identifier}",
+        where=scope.name,
+        actions=report.exploration.edges,
+        seconds=report.exploration.seconds,
+        trace=None
+        if violation is None
+        else Trace(scope, (*violation.path, *violation.cycle), target="model", faults=(rule.name,)),
+        offends="" if violation is None else violation.identifier,
+    )
+
+
+def kill_matrix(
+    faults: Iterable[Fault],
+    rules: Iterable[BrokenRule] = tuple(BROKEN_RULES.values()),
+    *,
+    device: str = "cpu",
+    progress: Callable[[Kill], None] | None = None,
+) -> KillMatrix:
+    """Try every fault of the engine, then every broken rule of the model."""
+    kills = []
+    for fault in faults:
+        kills.append(kill_engine_fault(fault, device))
+        if progress is not None:
+            progress(kills[-1])
+    for rule in rules:
+        kills.append(kill_broken_rule(rule))
+        if progress is not None:
+            progress(kills[-1])
+    return KillMatrix(tuple(kills))
