@@ -25,11 +25,12 @@ word.
 
 from __future__ import annotations
 
+import sys
 from itertools import permutations
 
 import attrs
 
-from cowtail.spec.explorer import Invariant
+from cowtail.spec.explorer import Invariant, explore
 
 Step = tuple[str, int, tuple[str, ...]]
 
@@ -284,3 +285,20 @@ def _shape(table: Table) -> tuple[int, bool]:
 def _references(table: Table) -> int:
     """Return one reference for each block of a table."""
     return sum(1 << BLOCK_BITS * block for block in table.blocks)
+
+
+def main() -> None:
+    """Explore the machine of the sizes on the command line; print states and seconds."""
+    pool = BlockPool(*map(int, sys.argv[1:4]))
+    found = explore(
+        pool,
+        invariants=pool.invariants(),
+        required_actions=ACTION_NAMES,
+        max_states=None,
+        max_seconds=None,
+    )
+    print(f"states={found.states} edges={found.edges} {found.seconds:.3f}s {found.verdict.value}")
+
+
+if __name__ == "__main__":
+    main()
