@@ -17,6 +17,7 @@ import attrs
 from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.config import EngineConfig
 from cowtail.impl.vllm_engine.episodes import draw_config, replay, run_episode
+from cowtail.impl.vllm_engine.known import known_finding
 from cowtail.impl.vllm_engine.session import Session
 from cowtail.impl.vllm_engine.surface import surface
 from cowtail.models.actions import Action
@@ -29,7 +30,7 @@ class Finding:
     """A property that failed, and the actions that lead to it.
 
     ``actions`` are those before the final drain; a replay drains again. ``minimal`` says that
-    none of them can be left out.
+    none of them can be left out. ``known`` is the name of the known finding that it is, if any.
     """
 
     identifier: str
@@ -38,6 +39,7 @@ class Finding:
     actions: tuple[Action, ...]
     seed: int
     episode: int
+    known: str | None = None
     minimal: bool = False
 
 
@@ -47,7 +49,8 @@ class Report:
 
     ``statistics`` counts actions by name and events: "tails handed off at finish", "tails
     handed off by CoW", "pins outliving requests", "preemptions", "preemptions with a job in
-    flight", "failed puts", "failed gets", "loads done", "loads failed", "empty steps".
+    flight", "failed puts", "failed gets", "loads done", "loads failed", "empty steps", and
+    "known: NAME" for episodes that ended in a known finding. ``known`` are the first of each.
     """
 
     seed: int
@@ -57,6 +60,7 @@ class Report:
     release: str
     statistics: dict[str, int]
     finding: Finding | None = None
+    known: tuple[Finding, ...] = ()
 
 
 def fuzz(
@@ -68,7 +72,7 @@ def fuzz(
     reduce: bool = True,
     on_episode: Callable[[int], None] | None = None,
 ) -> Report:
-    """Run episodes of drawn actions until one fails, or a limit is reached.
+    """Run episodes of drawn actions until one fails in a way not known, or a limit is reached.
 
     At least one of ``seconds`` and ``episodes`` is given. ``config`` fixes the configuration;
     without it each episode draws its own. ``reduce`` minimizes what is found. ``on_episode`` is
@@ -83,10 +87,15 @@ def fuzz(
     begin = time.perf_counter()
     done = num_actions = 0
     finding = None
+    known: dict[str, Finding] = {}
     while finding is None and (episodes is None or done < episodes):
         if seconds is not None and time.perf_counter() - begin >= seconds:
             break
-        session, finding = _episode(seed, done, config)
+        session, finding = run_numbered_episode(seed, done, config)
+        if finding is not None and finding.known is not None:
+            statistics[f"known: {finding.known}"] += 1
+            known.setdefault(finding.known, finding)
+            finding = None
         statistics.update(session.statistics)
         num_actions += len(session.actions)
         done += 1
@@ -102,10 +111,14 @@ def fuzz(
         release=release,
         statistics=dict(sorted(statistics.items())),
         finding=finding,
+        known=tuple(known.values()),
     )
 
 
-def _episode(seed: int, number: int, fixed: EngineConfig | None) -> tuple[Session, Finding | None]:
+def run_numbered_episode(
+    seed: int, number: int, fixed: EngineConfig | None = None
+) -> tuple[Session, Finding | None]:
+    """Run one episode of a seed again, or for the first time."""
     rng = random.Random(f"{seed}/{number}")
     config = draw_config(rng) if fixed is None else fixed
     session = Session(config)
@@ -113,8 +126,15 @@ def _episode(seed: int, number: int, fixed: EngineConfig | None) -> tuple[Sessio
         run_episode(session, rng)
     except Violation as violation:
         actions = tuple(session.actions[: session.drain_began])
+        known = known_finding(session, violation)
         return session, Finding(
-            violation.identifier, violation.reason, config, actions, seed, number
+            identifier=violation.identifier,
+            reason=violation.reason,
+            config=config,
+            actions=actions,
+            seed=seed,
+            episode=number,
+            known=known.name if known else None,
         )
     return session, None
 

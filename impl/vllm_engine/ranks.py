@@ -58,13 +58,8 @@ class Rank:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is queued, unreported or undelivered."""
-        return not (
-            self.next_job is not None
-            or self.next_load is not None
-            or self.outbox
-            or self.has_reports
-        )
+        """Whether nothing is queued or unreported."""
+        return self.next_job is None and self.next_load is None and not self.outbox
 
     def dispatch(self, step: Any) -> None:
         """Take a step's connector metadata, as the worker does when it launches the step."""

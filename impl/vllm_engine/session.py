@@ -125,7 +125,10 @@ class Session:
 
     @property
     def is_quiescent(self) -> bool:
-        """Whether the engine would stop stepping, and no rank has anything to do or to say."""
+        """Whether the engine would stop stepping, and no rank has anything left to do.
+
+        Reports may be on their way still: of jobs that pin nothing, for which nobody waits.
+        """
         return (
             not self.steps
             and not self.scheduler.has_requests()

@@ -1,0 +1,100 @@
+"""What real vLLM is known to violate, so that fuzzing can go on past it.
+
+A finding is known if its recognizer says so, and recognizers are narrow: they look at the state
+of the engine, not at the message. A known finding ends its episode, is counted by name in the
+report's statistics, and is never a reason for a green property to be weakened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cowtail.impl.vllm_engine.surface import surface
+from cowtail.models.scope import Role
+
+if TYPE_CHECKING:
+    from cowtail.impl.vllm_engine.checks import Violation
+    from cowtail.impl.vllm_engine.session import Session
+
+
+@attrs.frozen
+class KnownFinding:
+    """A defect of listed releases: what goes wrong, where, and how it is recognized.
+
+    ``place`` names functions of vLLM; ``see`` is the public change that it is next to.
+    """
+
+    name: str
+    identifier: str
+    releases: tuple[str, ...]
+    sentence: str
+    place: str
+    see: str
+    recognizes: Callable[[Session], bool]
+
+
+def _producer_load_races(session: Session) -> bool:
+    """A producer with two steps in flight loads into a block that a step still works on."""
+    return session.config.role is Role.PRODUCER and session.config.max_steps_in_flight > 1
+
+
+def _retry_blocks_the_queue(session: Session) -> bool:
+    """The head of the blocked queue retries a failed load, and is itself reserved for."""
+    scheduler = session.scheduler
+    if not session.config.recompute_failed_loads or not scheduler.kv_holding_waiting:
+        return False
+    head = scheduler.kv_holding_waiting.peek_request()
+    return (
+        head.num_computed_tokens == 0
+        and not any(session.view.tables(head.request_id))
+        and head in scheduler._inflight_prefills
+    )
+
+
+KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
+    KnownFinding(
+        name="producer load races the device",
+        identifier="S6",
+        releases=("0.32.0",),
+        sentence=(
+            "A kv_producer looks up and loads like any other role, but freed blocks wait for "
+            "the steps in flight only where the role consumes: with two steps in flight a load "
+            "can overwrite the source of a copy that the device has not made yet."
+        ),
+        place="Scheduler.__init__ (defer_block_free), Scheduler._free_cow_retained_blocks",
+        see="vllm-project/vllm PR 45357",
+        recognizes=_producer_load_races,
+    ),
+    KnownFinding(
+        name="retry of a failed load blocks the queue",
+        identifier="L2",
+        releases=("0.32.0",),
+        sentence=(
+            "With kv_load_failure_policy=recompute, a request whose load failed frees its blocks "
+            "but keeps its place among the in-flight prefills: its retry has to fit beside its "
+            "own reservation, and while it does not, nothing behind it is scheduled."
+        ),
+        place=(
+            "Scheduler._update_waiting_for_remote_kv, Scheduler._inflight_prefill_reserved_blocks"
+        ),
+        see="vllm-project/vllm PR 44560",
+        recognizes=_retry_blocks_the_queue,
+    ),
+)
+"""The findings that are known, in the order in which they were found."""
+
+
+def known_finding(session: Session, violation: Violation) -> KnownFinding | None:
+    """Return the known finding that a session's violation is; None if it is new."""
+    release = surface().release.version
+    for known in KNOWN_FINDINGS:
+        if (
+            known.identifier == violation.identifier
+            and release in known.releases
+            and known.recognizes(session)
+        ):
+            return known
+    return None
