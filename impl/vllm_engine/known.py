@@ -43,14 +43,24 @@ def _producer_load_races(session: Session) -> bool:
 
 def _retry_blocks_the_queue(session: Session) -> bool:
     """The head of the blocked queue retries a failed load, and is itself reserved for."""
-    scheduler = session.scheduler
-    if not session.config.recompute_failed_loads or not scheduler.kv_holding_waiting:
-        return False
-    head = scheduler.kv_holding_waiting.peek_request()
+    head = session.view.blocked_head()
     return (
-        head.num_computed_tokens == 0
+        session.config.recompute_failed_loads
+        and head is not None
+        and head.num_computed_tokens == 0
         and not any(session.view.tables(head.request_id))
-        and head in scheduler._inflight_prefills
+        and head in session.scheduler._inflight_prefills
+    )
+
+
+def _loaded_tail_has_no_room(session: Session) -> bool:
+    """The head of the blocked queue has loaded a tail that it cannot copy; nothing runs."""
+    head = session.view.blocked_head()
+    return (
+        head is not None
+        and head.num_computed_tokens > 0
+        and session.view.has_partial_hit(head.request_id)
+        and not session.scheduler.running
     )
 
 
@@ -82,6 +92,19 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
         ),
         see="vllm-project/vllm PR 44560",
         recognizes=_retry_blocks_the_queue,
+    ),
+    KnownFinding(
+        name="loaded tail has no room for its copy",
+        identifier="L2",
+        releases=("0.32.0",),
+        sentence=(
+            "What is reserved for loads in flight leaves out the copy-on-write that a request "
+            "needs once it has loaded a tail inside a block: loads that fill the pool wait for "
+            "each other, with nothing running that could be preempted."
+        ),
+        place="Scheduler._request_remaining_blocks, Scheduler._update_waiting_for_remote_kv",
+        see="vllm-project/vllm PR 44560, PR 57104",
+        recognizes=_loaded_tail_has_no_room,
     ),
 )
 """The findings that are known, in the order in which they were found."""

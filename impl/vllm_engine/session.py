@@ -332,13 +332,25 @@ class Session:
         for request in scheduled.kv_connector_metadata.requests:
             if request.load_spec is None:
                 continue
-            loaded = {block for table in request.block_ids for block in table}
+            loaded = self._load_destinations(request)
             for step in self.steps:
                 if step.output is None and (both := sorted(loaded & step.touched)):
                     self.racing_loads.append(
                         f"{request.req_id} loads into {both}, which a step that the device has "
                         "not run yet copies or writes"
                     )
+
+    def _load_destinations(self, request: Any) -> set[int]:
+        """Return the blocks that a load fills: those from the aligned local hit on."""
+        lcm = self.config.lcm_block_size
+        start = request.load_spec.vllm_cached_tokens // lcm * lcm
+        sizes = (self.config.attention_block_size, self.config.mamba_block_size)
+        return {
+            block
+            for table, size in zip(request.block_ids, sizes, strict=True)
+            for block in table[start // size :]
+            if block != NULL_BLOCK
+        }
 
     def _note_jobs(self, step: Step) -> None:
         """Take down the jobs that a step carries, and check what is handed to them (S7, S10)."""

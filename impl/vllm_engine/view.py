@@ -138,6 +138,15 @@ class View:
             ).items()
         }
 
+    def has_partial_hit(self, request_id: str) -> bool:
+        """Whether a request must copy a block before it goes on from inside it."""
+        return any(request_id in manager._partial_hit_reqs for manager in self._managers)
+
+    def blocked_head(self) -> Any:
+        """Return the first of the waiting requests that load or have loaded; None if none do."""
+        queue = self._scheduler.kv_holding_waiting
+        return queue.peek_request() if queue else None
+
     def leftovers(self) -> list[str]:
         """Return what is not empty in scheduler, managers and connector, one line each."""
         lines = []
