@@ -1,0 +1,289 @@
+"""SVG of a lifecycle graph: text that stays text, and colours that are readable everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+import attrs
+import networkx as nx
+
+from cowtail.spec.drawing import text
+from cowtail.spec.drawing.arrows import is_initial, node_kind, node_label
+from cowtail.spec.drawing.layout import (
+    LOOP_REACH,
+    START_REACH,
+    Box,
+    Layout,
+    PlacedArrow,
+    PlacedNode,
+    Point,
+    layout,
+)
+
+
+@attrs.frozen
+class Colour:
+    """A fill, with a border that also serves where the fill is too light to be seen."""
+
+    fill: str
+    border: str
+
+
+PALETTE: tuple[Colour, ...] = (
+    Colour("#f3f4f6", "#6b7280"),
+    Colour("#dbeafe", "#2563eb"),
+    Colour("#fef3c7", "#b45309"),
+    Colour("#fce7f3", "#be185d"),
+    Colour("#ede9fe", "#6d28d9"),
+    Colour("#dcfce7", "#15803d"),
+    Colour("#ffe4e6", "#b91c1c"),
+    Colour("#cffafe", "#0e7490"),
+    Colour("#ffedd5", "#9a3412"),
+    Colour("#e0e7ff", "#3730a3"),
+)
+"""Colours of kinds in their order. Dark text on each fill has a contrast of at least 12 to 1."""
+
+_INK = "#1f2328"
+_MAIN = "#1f2328"
+_OTHER = "#6e7781"
+_PAPER = "#ffffff"
+_FRAME = "#d0d7de"
+_MARGIN = 28
+_TITLE_SIZE = 20
+_CAPTION_SIZE = 13
+_CAPTION_WIDTH = 640
+
+
+def colours(graph: nx.MultiDiGraph, legend: Mapping[str, str] | None = None) -> dict[str, Colour]:
+    """Return the colour of each kind: those of the legend first, then as the graph has them."""
+    kinds = [*(legend or {}), *(node_kind(graph, node) for node in graph)]
+    return {
+        kind: PALETTE[index % len(PALETTE)] for index, kind in enumerate(dict.fromkeys(kinds))
+    }
+
+
+def svg(
+    graph: nx.MultiDiGraph,
+    *,
+    title: str,
+    caption: str = "",
+    legend: Mapping[str, str] | None = None,
+) -> str:
+    """Return the drawing of a graph as an SVG document.
+
+    Args:
+        graph: nodes with ``label``, ``kind``, ``initial`` and ``states``, edges with ``action``,
+            ``count`` and ``main``; all of them are optional.
+        title: the heading, and the accessible name of the picture.
+        caption: a sentence or two below the heading; also the accessible description.
+        legend: what each kind means, in the order that fixes the colours; kinds that do not occur
+            keep their colour and are not shown. By default the kinds themselves.
+
+    Raises:
+        ValueError: the graph has no nodes, or more than a drawing can show.
+    """
+    return _Picture(graph, layout(graph), title, caption, legend).document()
+
+
+class _Picture:
+    """One drawing: the parts of the document in the order in which they are painted."""
+
+    def __init__(
+        self,
+        graph: nx.MultiDiGraph,
+        placed: Layout,
+        title: str,
+        caption: str,
+        legend: Mapping[str, str] | None,
+    ) -> None:
+        self._graph = graph
+        self._placed = placed
+        self._title = title
+        self._caption = caption
+        self._colours = colours(graph, legend)
+        self._meanings = legend or {}
+        self._body: list[str] = []
+
+    def document(self) -> str:
+        """Return the whole document, ending with a newline."""
+        heading = text.wrapped(self._title.split(), _TITLE_SIZE, _CAPTION_WIDTH)
+        caption = text.wrapped(self._caption.split(), _CAPTION_SIZE, _CAPTION_WIDTH)
+        widths = [text.text_width(line, _TITLE_SIZE, bold=True) for line in heading]
+        widths += [text.text_width(line, _CAPTION_SIZE) for line in caption]
+        width = max(self._placed.width, 360, *widths)
+        y = float(_MARGIN)
+        y = self._lines(heading, _TITLE_SIZE, y, bold=True)
+        y = self._lines(caption, _CAPTION_SIZE, y + 4) + 20
+        self._graph_at(_MARGIN + (width - self._placed.width) / 2, y)
+        y = self._legend(width, y + self._placed.height + 26)
+        return self._wrapped(width + 2 * _MARGIN, y + _MARGIN)
+
+    def _wrapped(self, width: float, height: float) -> str:
+        size = f'width="{_n(width)}" height="{_n(height)}"'
+        return "\n".join(
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" {size} '
+                f'viewBox="0 0 {_n(width)} {_n(height)}" role="img" '
+                f'aria-labelledby="title desc" font-family="{text.FONT_FAMILY}" fill="{_INK}">',
+                f'<title id="title">{escape(self._title)}</title>',
+                f'<desc id="desc">{escape(self._description())}</desc>',
+                f'<rect x="0.5" y="0.5" width="{_n(width - 1)}" height="{_n(height - 1)}" rx="8" '
+                f'fill="{_PAPER}" stroke="{_FRAME}"/>',
+                *self._body,
+                "</svg>\n",
+            ]
+        )
+
+    def _description(self) -> str:
+        steps = "; ".join(self._told(arrow) for arrow in self._placed.arrows)
+        return f"{self._caption} {steps}".strip()
+
+    def _told(self, placed: PlacedArrow) -> str:
+        arrow = placed.arrow
+        source, target = node_label(self._graph, arrow.source), node_label(self._graph, arrow.target)
+        return f"{source} → {target}: {', '.join(arrow.actions)}"
+
+    def _lines(self, lines: tuple[str, ...], size: int, y: float, *, bold: bool = False) -> float:
+        """Write left-aligned lines below y; return the y below them."""
+        weight = ' font-weight="bold"' if bold else ""
+        for line in lines:
+            y += size * text.LINE_HEIGHT
+            self._body.append(
+                f'<text x="{_MARGIN}" y="{_n(y - size * 0.3)}" font-size="{size}"{weight}>'
+                f"{escape(line)}</text>"
+            )
+        return y
+
+    def _graph_at(self, x: float, y: float) -> None:
+        self._body.append(f'<g transform="translate({_n(x)} {_n(y)})" text-anchor="middle">')
+        by_strength = sorted(self._placed.arrows, key=lambda placed: placed.arrow.main)
+        for placed in by_strength:
+            self._arrow(placed)
+        for placed in by_strength:
+            self._label(placed)
+        for node in self._placed.nodes:
+            self._node(node)
+        self._body.append("</g>")
+
+    def _arrow(self, placed: PlacedArrow) -> None:
+        colour, width = (_MAIN, 2.6) if placed.arrow.main else (_OTHER, 1.4)
+        path, head = _loop(placed.corners) if placed.arrow.is_loop else _path(placed.corners)
+        told = f"{self._told(placed)} ({placed.arrow.count:,} steps)"
+        self._body.append(
+            f'<g fill="none" stroke="{colour}"><title>{escape(told)}</title>'
+            f'<path d="{path}" stroke-width="{width}"/>'
+            f'<path d="{head}" fill="{colour}" stroke="none"/></g>'
+        )
+
+    def _label(self, placed: PlacedArrow) -> None:
+        box = placed.label
+        colour, weight = (_INK, ' font-weight="bold"') if placed.arrow.main else ("#424a53", "")
+        self._body.append(f'<rect {_rectangle(box)} rx="4" fill="{_PAPER}"/>')
+        self._centred(placed.lines, box, text.LABEL_SIZE, f'fill="{colour}"{weight}')
+
+    def _node(self, placed: PlacedNode) -> None:
+        colour = self._colours[node_kind(self._graph, placed.node)]
+        initial = is_initial(self._graph, placed.node)
+        states = int(self._graph.nodes[placed.node].get("states", 0))
+        told = f"{node_label(self._graph, placed.node)}: {states:,} states"
+        self._body.append(f"<g><title>{escape(told)}</title>")
+        if initial:
+            self._start(placed.box)
+        self._body.append(
+            f'<rect {_rectangle(placed.box)} rx="9" fill="{colour.fill}" '
+            f'stroke="{colour.border}" stroke-width="{2.6 if initial else 1.6}"/>'
+        )
+        self._centred(placed.lines, placed.box, text.NODE_SIZE, f'fill="{_INK}" font-weight="600"')
+        self._body.append("</g>")
+
+    def _start(self, box: Box) -> None:
+        x, y = box.left - START_REACH, box.centre[1]
+        self._body.append(
+            f'<circle cx="{_n(x + 6)}" cy="{_n(y)}" r="5.5" fill="{_MAIN}"/>'
+            f'<path d="M{_n(x + 10)} {_n(y)}H{_n(box.left - 7)}" stroke="{_MAIN}" '
+            f'stroke-width="2"/><path d="M{_n(box.left - 1)} {_n(y)}l-8 -4.5v9z" fill="{_MAIN}"/>'
+        )
+
+    def _centred(self, lines: tuple[str, ...], box: Box, size: int, style: str) -> None:
+        x, y = box.centre
+        first = y - (len(lines) - 1) * size * text.LINE_HEIGHT / 2 + size * 0.35
+        for index, line in enumerate(lines):
+            self._body.append(
+                f'<text x="{_n(x)}" y="{_n(first + index * size * text.LINE_HEIGHT)}" '
+                f'font-size="{size}" {style}>{escape(line)}</text>'
+            )
+
+    def _legend(self, width: float, y: float) -> float:
+        """Write the kinds that occur and the two strengths of arrows; return the y below them."""
+        occurring = {node_kind(self._graph, node) for node in self._graph}
+        entries = [
+            (_swatch(self._colours[kind]), self._meanings.get(kind, kind))
+            for kind in self._colours
+            if kind in occurring and kind
+        ]
+        if any(is_initial(self._graph, node) for node in self._graph):
+            entries.append((f'<circle cx="8" cy="0" r="5.5" fill="{_MAIN}"/>', "starts here"))
+        if len({placed.arrow.main for placed in self._placed.arrows}) == 2:
+            entries.append((_stroke(_MAIN, 2.6), "usual life"))
+            entries.append((_stroke(_OTHER, 1.4), "other steps"))
+        x = float(_MARGIN)
+        for drawn, meaning in entries:
+            needed = 24 + text.text_width(meaning, text.LABEL_SIZE) + 18
+            if x > _MARGIN and x + needed > _MARGIN + width:
+                x, y = float(_MARGIN), y + 24
+            self._body.append(
+                f'<g transform="translate({_n(x)} {_n(y)})">{drawn}'
+                f'<text x="24" y="4" font-size="{text.LABEL_SIZE}">{escape(meaning)}</text></g>'
+            )
+            x += needed
+        return y
+
+
+def _swatch(colour: Colour) -> str:
+    return (
+        f'<rect x="0" y="-7" width="16" height="14" rx="3" fill="{colour.fill}" '
+        f'stroke="{colour.border}" stroke-width="1.6"/>'
+    )
+
+
+def _stroke(colour: str, width: float) -> str:
+    return f'<path d="M0 0H16" stroke="{colour}" stroke-width="{width}"/>'
+
+
+def _path(corners: tuple[Point, ...]) -> tuple[str, str]:
+    """Return the path of an arrow and of its head, which touches the last corner from outside."""
+    x, y = corners[-1]
+    back = -1 if y > corners[-2][1] else 1
+    ends = [*corners[:-1], (x, y + 7 * back)]
+    parts = [f"M{_n(ends[0][0])} {_n(ends[0][1])}"]
+    for (from_x, from_y), (to_x, to_y) in zip(ends, ends[1:], strict=False):
+        if from_x == to_x:
+            parts.append(f"V{_n(to_y)}")
+        else:
+            middle = _n((from_y + to_y) / 2)
+            parts.append(f"C{_n(from_x)} {middle} {_n(to_x)} {middle} {_n(to_x)} {_n(to_y)}")
+    head = f"M{_n(x)} {_n(y + back)}l-4.5 {9 * back}h9z"
+    return "".join(parts), head
+
+
+def _loop(corners: tuple[Point, ...]) -> tuple[str, str]:
+    """Return the path of a loop at the right side of its node, and of its head."""
+    (x, top), (_, bottom) = corners
+    reach = x + LOOP_REACH - 2
+    path = (
+        f"M{_n(x)} {_n(top)}C{_n(reach)} {_n(top - 6)} {_n(reach)} {_n(bottom + 6)} "
+        f"{_n(x + 7)} {_n(bottom)}"
+    )
+    return path, f"M{_n(x + 1)} {_n(bottom)}l8.5 -4.5v9z"
+
+
+def _rectangle(box: Box) -> str:
+    return (
+        f'x="{_n(box.left)}" y="{_n(box.top)}" width="{_n(box.width)}" height="{_n(box.height)}"'
+    )
+
+
+def _n(number: float) -> str:
+    """Return a coordinate as short as it can be written with two decimals."""
+    return f"{number:.2f}".rstrip("0").rstrip(".")
