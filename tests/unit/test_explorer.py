@@ -298,10 +298,11 @@ def test_graph_has_every_transition_grouped_by_source() -> None:
 
 
 def test_graph_of_a_stopped_search_is_incomplete_and_its_frontier_has_no_edges() -> None:
-    stopped = explore(Drawn("a go b", "b go c", "c go d."), keep_graph=True, max_states=2)
+    machine = Drawn("a go b", "a on c", "b go c", "b on d.", "c go a")
+    stopped = explore(machine, keep_graph=True, max_states=3)
     assert stopped.graph is not None
     assert not stopped.graph.complete
-    assert [list(stopped.graph.edges_from(state)) for state in (0, 1)] == [[0], []]
+    assert [list(stopped.graph.edges_from(state)) for state in (0, 1, 2)] == [[0, 1], [2], []]
 
 
 def test_path_along_edges_is_made_concrete_under_symmetry() -> None:
@@ -314,18 +315,20 @@ def test_path_along_edges_is_made_concrete_under_symmetry() -> None:
             if set(state) == {self.length}:
                 for i in range(self.tokens):
                     yield f"back:{i}", (*state[:i], 0, *state[i + 1 :]), ()
+                yield "rest", state, ()
             yield from super().successors(state)
 
     machine = Round(2, 1, symmetry=True)
     graph = explore(machine, keep_graph=True).graph
     assert graph is not None
     walk_first, walk_second, back = (next(iter(graph.edges_from(s))) for s in range(3))
-    twice_around = [walk_first, walk_second, back, walk_second, back, walk_second]
+    rest = graph.edges_from(2)[-1]
+    twice_around = [walk_first, walk_second, rest, back, walk_second, back, walk_second]
     path = graph.concrete_path(machine, twice_around)
     state = machine.initial()
-    for action in path:
+    for action, edge in zip(path, twice_around, strict=True):
         state = {a: successor for a, successor, _ in machine.successors(state)}[action]
-    assert state == (1, 1)
+        assert machine.key(state) == machine.key(graph.states[graph.targets[edge]])
     stored = tuple(graph.actions[graph.action_of[edge]] for edge in twice_around)
     assert path != stored, "the stored actions name the wrong token the second time around"
     with pytest.raises(ValueError, match="but the path is at 0"):

@@ -132,41 +132,63 @@ def test_parallel_edges_are_peeled_one_by_one() -> None:
     assert drains(graph, fair, at_rest) is None
 
 
-def test_cycle_is_concrete_under_symmetry_if_the_machine_is_given() -> None:
-    class Tokens:
-        """Two interchangeable tokens that take turns: who is behind walks; around and around."""
-
-        def initial(self) -> tuple[int, int]:
-            return (0, 0)
-
-        def successors(
-            self, state: tuple[int, int]
-        ) -> Iterator[tuple[str, tuple[int, int], tuple[str, ...]]]:
-            for i, position in enumerate(state):
-                if state == (2, 2) or (position < 2 and position == min(state)):
-                    yield f"walk:{i}", (*state[:i], (position + 1) % 3, *state[i + 1 :]), ()  # type: ignore[misc]
-
-        def key(self, state: tuple[int, int]) -> tuple[int, ...]:
-            return tuple(sorted(state))
-
-        def action_name(self, action: str) -> str:
-            return "walk"
-
-        def is_quiescent(self, state: tuple[int, int]) -> bool:
-            return False
-
-    machine = Tokens()
-    graph = explore(machine, keep_graph=True).graph
-    assert graph is not None
-    found = drains(graph, lambda action: True, lambda state: False, machine)
+def test_lasso_enters_its_cycle_where_that_is_soonest() -> None:
+    graph = graph_of("rest submit a", "rest enter x", "a go y", "x on y", "y back x")
+    found = drains(graph, lambda action: action in ("go", "on", "back"), at_rest)
     assert found is not None
-    state = machine.initial()
-    for action in found.path + found.cycle:
-        state = {a: successor for a, successor, _ in machine.successors(state)}[action]
-    entry = machine.initial()
-    for action in found.path:
-        entry = {a: successor for a, successor, _ in machine.successors(entry)}[action]
-    assert machine.key(state) == machine.key(entry)
+    # Walking from a, the first endless state, comes to the cycle at y; x is nearer.
+    assert (found.path, found.cycle) == (("enter",), ("on", "back"))
+
+
+class Seesaw:
+    """Two interchangeable tokens; one of them is put on a seesaw and goes up and down for ever."""
+
+    def initial(self) -> tuple[str, str]:
+        return ("off", "off")
+
+    def successors(
+        self, state: tuple[str, str]
+    ) -> Iterator[tuple[str, tuple[str, str], tuple[str, ...]]]:
+        first, second = state
+        if state == ("off", "off"):
+            yield "low:0", ("low", "off"), ()
+            yield "low:1", ("off", "low"), ()
+            yield "high:1", ("off", "high"), ()
+            yield "high:0", ("high", "off"), ()
+        elif second == "off":
+            yield (
+                ("up:0", ("high", second), ())
+                if first == "low"
+                else ("down:0", ("low", second), ())
+            )
+        else:
+            yield (
+                ("up:1", (first, "high"), ()) if second == "low" else ("down:1", (first, "low"), ())
+            )
+
+    def key(self, state: tuple[str, str]) -> tuple[str, ...]:
+        return tuple(sorted(state))
+
+    def action_name(self, action: str) -> str:
+        return action.partition(":")[0]
+
+    def is_quiescent(self, state: tuple[str, str]) -> bool:
+        return False
+
+
+def test_cycle_is_concrete_under_symmetry_if_the_machine_is_given() -> None:
+    graph = explore(Seesaw(), keep_graph=True).graph
+    assert graph is not None
+
+    def moves(action: str) -> bool:
+        return action.startswith(("up", "down"))
+
+    found = drains(graph, moves, lambda state: True, Seesaw())
+    assert found is not None
+    assert (found.path, found.cycle) == (("low:0",), ("up:0", "down:0"))
+    represented = drains(graph, moves, lambda state: True)
+    assert represented is not None
+    assert represented.cycle == ("up:0", "down:1"), "the token that was found high is the other"
 
 
 def test_incomplete_graph_is_refused() -> None:
