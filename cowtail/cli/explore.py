@@ -108,7 +108,6 @@ def _show_violation(report: ScopeReport, fault: str | None, out: Path) -> None:
     violation = report.violation
     if violation is None:
         return
-    typer.echo(f"  {violation.kind} {violation.identifier}: {violation.reason}")
     for number, action in enumerate(violation.path, start=1):
         typer.echo(f"  {number:4d}  {action}")
     if violation.cycle:

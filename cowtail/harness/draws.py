@@ -26,11 +26,13 @@ class UniformProvider(HypothesisProvider):
         weights: dict[int, float] | None = None,
         shrink_towards: int = 0,
     ) -> int:
-        """Return an integer between the two bounds, both of which must be given."""
-        if min_value is None or max_value is None or weights is not None:
-            return super().draw_integer(
-                min_value, max_value, weights=weights, shrink_towards=shrink_towards
-            )
+        """Return an integer between two bounds, each as likely: the weights are not looked at.
+
+        Without both bounds there is no uniform choice, and none is ever asked for here.
+        """
+        del weights, shrink_towards
+        assert min_value is not None, "an integer without a lower bound"
+        assert max_value is not None, "an integer without an upper bound"
         assert self._random is not None
         return self._random.randint(min_value, max_value)
 

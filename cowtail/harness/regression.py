@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 
 import attrs
 
@@ -20,7 +21,7 @@ ENVIRONMENT_VARIABLE = "COWTAIL_FAULTS"
 
 _TEMPLATE = '''"""{summary}
 
-Found by `{found_by}`.
+{found_by}
 {faults_line}
 """
 
@@ -73,8 +74,8 @@ def regression(
     scope_text = format_scope(scope)
     test = _TEMPLATE.format(
         summary=summary,
-        found_by=found_by,
-        faults_line=_faults_line(faults),
+        found_by=_filled(f"Found by `{found_by}`."),
+        faults_line=_filled(_faults_line(faults)),
         target=_TARGETS[target],
         names=", ".join(_names_in(scope_text)),
         variable=ENVIRONMENT_VARIABLE,
@@ -85,6 +86,10 @@ def regression(
     )
     trace = Trace(scope, actions, seed=seed, target=target, faults=faults, note=note)
     return Regression(trace, test)
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, width=96, break_long_words=False, break_on_hyphens=False)
 
 
 def _faults_line(faults: tuple[str, ...]) -> str:

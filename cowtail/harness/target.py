@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import warnings
 from typing import Protocol
 
 import attrs
@@ -121,6 +122,17 @@ class ModelSession:
 
     def close(self) -> None:
         """Do nothing: a state is a value."""
+
+
+def load_torch() -> None:
+    """Import torch, on demand because it takes seconds, for tensors that are tiny.
+
+    One thread, because more only cost; and no warning that NumPy, which nobody uses, is missing.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+        import torch
+    torch.set_num_threads(1)
 
 
 @attrs.frozen
