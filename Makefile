@@ -53,7 +53,10 @@ bench: $(READY)
 	$(BIN)/python benchmarks/lockstep_speed.py
 
 docs: $(READY)
-	$(BIN)/python -m cowtail.docs
+	@for view in block request job handoff; do \
+		$(BIN)/cowtail draw --scope lone_producer --scope shared_prefix --view $$view \
+			--out docs/diagrams/$$view-life.svg; \
+	done
 
 clean:
 	rm -rf $(VENV) .venv-vllm out .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
