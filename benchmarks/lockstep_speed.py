@@ -91,7 +91,7 @@ def main() -> None:
             rates[name].append(lockstep(target, arguments.examples))
     base = statistics.median(rates["nothing"])
     print(f"median of {arguments.rounds} rounds, {arguments.examples} examples each")
-    print(f"a state machine that does nothing: {base:8,.0f} steps/s")
+    print(f"a state machine that does nothing: {base:,.0f} steps/s")
     for name in targets:
         rate = statistics.median(rates[name])
         print(

@@ -11,6 +11,9 @@ from typing import Annotated
 import typer
 
 from cowtail.cli import common
+from cowtail.cli.replay import write_finding
+from cowtail.harness.target import Target
+from cowtail.harness.tours import TooLarge, tour
 from cowtail.models.scope import Scope
 from cowtail.spec.broken_rules import broken_rule, broken_rule_named
 from cowtail.spec.checks import ScopeReport, check_scope
@@ -36,20 +39,29 @@ def explore(
     no_symmetry: Annotated[
         bool, typer.Option("--no-symmetry", help="Tell interchangeable blocks and ranks apart.")
     ] = False,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="Then take every edge in lockstep with this target."),
+    ] = None,
     out: common.Out = Path("out"),
     quiet: common.Quiet = False,
 ) -> None:
     """Explore scopes completely: invariants, what must happen sometimes, liveness.
 
     A bound that is reached makes a scope undetermined. With --fault a rule of the model is
-    broken, and a shortest trace to the violation is printed and written.
+    broken, and a shortest trace to the violation is printed and written. With --target tours
+    take every edge of each scope's graph.
 
     \b
     cowtail explore lone_producer
     cowtail explore --all --out out
     cowtail explore --fault job_not_pinned
+    cowtail explore lone_producer --target torch
     """
     scopes = _scopes(scope, every, fault)
+    toured = None if target is None else common.open_target(target, None)
+    if fault is not None and toured is not None:
+        common.fail(f"--fault {fault} breaks the model, and --target holds to it: give one of them")
     common.writable(out)
     started = time.perf_counter()
     reports = []
@@ -60,7 +72,10 @@ def explore(
             reports.append(_check(each, not no_symmetry, max_states, max_seconds, quiet))
             typer.echo(reports[-1].summary())
             _show_violation(reports[-1], fault, out)
-    verdict = _overall(reports)
+    verdicts = [report.verdict for report in reports]
+    if toured is not None:
+        verdicts += [_tour(report.scope, toured, out, quiet) for report in reports]
+    verdict = _overall(verdicts)
     seconds = time.perf_counter() - started
     with common.complaining(OSError):
         write_text(out / "explore.json", json.dumps(_as_json(reports, fault), indent=2) + "\n")
@@ -68,6 +83,7 @@ def explore(
     words += ["--fault", fault] if fault else []
     words += ["--max-states", max_states, "--max-seconds", f"{max_seconds:g}"]
     words += ["--no-symmetry"] if no_symmetry else []
+    words += ["--target", target] if target else []
     typer.echo(common.repeat_line(*words, "--out", out))
     typer.echo(
         f"{len(reports)} scope{'s' * (len(reports) != 1)}, "
@@ -125,8 +141,26 @@ def _show_violation(report: ScopeReport, fault: str | None, out: Path) -> None:
     typer.echo(f"  trace: {path}")
 
 
-def _overall(reports: list[ScopeReport]) -> Verdict:
-    verdicts = [report.verdict for report in reports]
+def _tour(scope: Scope, target: Target, out: Path, quiet: bool) -> Verdict:
+    """Take every edge of a scope in lockstep; print, and keep what is found."""
+    try:
+        with common.progress(f"touring {scope.name}: edges", quiet) as update:
+            report = tour(scope, target, progress=update)
+    except TooLarge as error:
+        typer.echo(f"tour of {error}")
+        return Verdict.UNDETERMINED
+    typer.echo(f"tour of {report.summary()}")
+    if report.finding is None:
+        return Verdict.HOLDS
+    typer.echo(report.finding.divergence.explain())
+    found_by = common.command("explore", scope.name, "--target", target.name)
+    name = f"{target.name}_{scope.name}"
+    for path in write_finding(report.finding, target.name, target.faults, found_by, out, name):
+        typer.echo(f"wrote {path}")
+    return Verdict.VIOLATED
+
+
+def _overall(verdicts: list[Verdict]) -> Verdict:
     for verdict in (Verdict.VIOLATED, Verdict.UNDETERMINED):
         if verdict in verdicts:
             return verdict

@@ -34,6 +34,10 @@ Edge = tuple[str, int]
 """The action's name and the state that it leads to."""
 
 
+class TooLarge(Exception):
+    """A scope has more states than a tour can remember; the message names both."""
+
+
 @attrs.frozen
 class TourReport:
     """How much of a scope's graph was taken against a target, in how many tests and steps.
@@ -124,7 +128,7 @@ class _Tour:
         self.machine = LifecycleMachine(scope)
         exploration = explore(self.machine, max_states=MAX_STATES, keep_graph=True)
         if exploration.graph is None or not exploration.complete:
-            raise ValueError(
+            raise TooLarge(
                 f"scope {scope.name!r} has more than {MAX_STATES:,} states: too many for a tour; "
                 "use a smaller scope, or fuzz"
             )
@@ -207,7 +211,7 @@ def tour(
     """Take every edge of ``scope`` in lockstep with ``target``, until it diverges.
 
     ``max_steps`` bounds the steps taken; ``progress`` is told edges taken and edges in all.
-    Raises ValueError for a scope of more than MAX_STATES states.
+    Raises TooLarge for a scope of more than MAX_STATES states.
     """
     started = time.perf_counter()
     work = _Tour(scope, target)

@@ -7,7 +7,7 @@ import pytest
 
 from cowtail.harness import ModelTarget, tours
 from cowtail.harness.reducer import diverges
-from cowtail.harness.tours import tour
+from cowtail.harness.tours import TooLarge, tour
 from cowtail.models.scope import Role, Scope
 from cowtail.spec.scopes import scope_named
 
@@ -47,7 +47,7 @@ def test_a_tour_stops_at_its_bound_and_says_so() -> None:
 
 def test_a_scope_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tours, "MAX_STATES", 10)
-    with pytest.raises(ValueError, match="'tiny' has more than 10 states"):
+    with pytest.raises(TooLarge, match="'tiny' has more than 10 states"):
         tour(TINY, ModelTarget())
 
 
