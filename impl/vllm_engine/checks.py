@@ -184,8 +184,8 @@ def _property(source: str, why_not: Callable[[Session], str | None]) -> Property
 SAFETY: tuple[Property, ...] = (
     _property("R8, domain.md S1", references_equal_owners),
     _property("domain.md S2", key_map_is_consistent),
-    _property("R14, domain.md S3", keyed_contents_are_true),
     _property("domain.md S5", reads_are_true),
+    _property("R14, domain.md S3", keyed_contents_are_true),
     _property("vLLM PR 45357, domain.md S6", loads_do_not_race),
     _property("R4, R7, R30, domain.md S7", handoffs_are_true),
     _property("R18, R30, domain.md S8", stored_bytes_are_true),

@@ -1,8 +1,7 @@
 """The driver: one real engine, moved one action at a time and checked after each.
 
 >>> session = Session(EngineConfig(requests=(RequestSpec("a", "x" * 44),)))  # doctest: +SKIP
->>> for action in (Submit("a"), SchedulePass(), Execute(), UpdateFromOutput()):  # doctest: +SKIP
-...     session.do(action)
+>>> session.do_all(Submit("a"), SchedulePass(), Execute(), UpdateFromOutput())  # doctest: +SKIP
 
 The scheduler decides what a pass schedules. A pass also dispatches its step, as the engine does
 when it launches it: metadata reaches the ranks, loads and store jobs are queued. Loads may run
@@ -215,6 +214,11 @@ class Session:
             raise Violation("A", f"{action} raised {_place(error)}") from error
         self._count_outlived()
         check(self)
+
+    def do_all(self, *actions: Action) -> None:
+        """Carry out actions one after another; raises what :meth:`do` raises."""
+        for action in actions:
+            self.do(action)
 
     def _carry_out(self, action: Action) -> None:
         match action:

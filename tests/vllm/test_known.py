@@ -1,0 +1,144 @@
+"""What real vLLM 0.32.0 violates: each known finding, shown by hand, and recognized as such.
+
+These tests fail when a release no longer shows the defect: then the finding leaves the table.
+"""
+
+from collections.abc import Sequence
+
+import attrs
+import pytest
+
+from cowtail.impl.vllm_engine.checks import Violation
+from cowtail.impl.vllm_engine.config import EngineConfig, RunLoad
+from cowtail.impl.vllm_engine.known import KNOWN_FINDINGS, known_finding
+from cowtail.impl.vllm_engine.session import Session
+from cowtail.models.actions import (
+    Action,
+    Execute,
+    SchedulePass,
+    Submit,
+    UpdateConnectorOutput,
+    UpdateFromOutput,
+)
+from cowtail.models.scope import RequestSpec, Role
+
+pytestmark = pytest.mark.vllm
+
+RACE, RETRY, ROOM = (known.name for known in KNOWN_FINDINGS)
+TEXT = "the quick brown fox jumps over the lazy dog, and then it jumps back again"
+STORED = "x" * 40
+
+RACING = EngineConfig(
+    requests=(RequestSpec("a", TEXT[:30]), RequestSpec("b", TEXT[:30]), RequestSpec("c", STORED)),
+    stored=(RequestSpec("stored", STORED),),
+    num_blocks=8,
+    role=Role.PRODUCER,
+    max_steps_in_flight=2,
+)
+
+
+def violation_of(session: Session, actions: Sequence[Action]) -> Violation:
+    """Carry out ``actions``, then drain; return the violation that this ends in."""
+    with pytest.raises(Violation) as caught:
+        session.do_all(*actions)
+        session.drain()
+    return caught.value
+
+
+def name_of(session: Session, violation: Violation) -> str | None:
+    known = known_finding(session, violation)
+    return known.name if known else None
+
+
+def racing_session() -> Session:
+    """Return a producer that is about to load into the source of a copy not made yet.
+
+    ``a`` has finished; ``b`` has the same prompt, hits inside a block, and copies it in a step
+    that is in flight. The source is free as soon as the pass is over, and ``c`` takes it.
+    """
+    session = Session(RACING)
+    session.do(Submit("a"))
+    session.drain()
+    session.do_all(Submit("b"), SchedulePass(), Submit("c"))
+    return session
+
+
+def test_a_producer_loads_into_the_source_of_a_copy_that_is_in_flight() -> None:
+    session = racing_session()
+    assert not session.scheduler.defer_block_free
+    violation = violation_of(session, [SchedulePass()])
+    assert violation.identifier == "S6"
+    assert name_of(session, violation) == RACE
+
+
+def test_the_racing_load_really_corrupts_what_the_request_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Session, "_note_loads", lambda session, scheduled: None)
+    session = racing_session()
+    violation = violation_of(session, [SchedulePass(), RunLoad(0), RunLoad(1), Execute()])
+    assert violation.identifier == "S5"
+    assert "b reads wrong KV on rank 0" in violation.reason
+
+
+def test_the_same_engine_as_producer_and_consumer_waits_for_the_step() -> None:
+    session = Session(attrs.evolve(RACING, role=Role.BOTH))
+    session.do(Submit("a"))
+    session.drain()
+    session.do_all(Submit("b"), SchedulePass(), Submit("c"), SchedulePass())
+    session.drain()
+
+
+RETRYING = EngineConfig(
+    requests=(RequestSpec("a", STORED + "y"),),
+    stored=(RequestSpec("stored", STORED + "y"),),
+    num_blocks=8,
+    recompute_failed_loads=True,
+)
+
+
+def test_the_retry_of_a_failed_load_waits_for_its_own_reservation() -> None:
+    session = Session(RETRYING)
+    actions = [Submit("a"), SchedulePass(), RunLoad(0, failed=True), RunLoad(1), Execute()]
+    violation = violation_of(session, [*actions, UpdateConnectorOutput()])
+    assert violation.identifier == "L2"
+    assert session.view.free_count() == RETRYING.num_blocks - 1, "every block is free"
+    assert name_of(session, violation) == RETRY
+
+
+def test_a_failed_load_is_retried_where_two_reservations_fit() -> None:
+    session = Session(attrs.evolve(RETRYING, num_blocks=16))
+    session.do_all(Submit("a"), SchedulePass(), RunLoad(0, failed=True), RunLoad(1), Execute())
+    session.do(UpdateConnectorOutput())
+    session.drain()
+
+
+FILLING = EngineConfig(
+    requests=(RequestSpec("a", TEXT[:44]), RequestSpec("b", "y" * 33)),
+    stored=(RequestSpec("stored_a", TEXT[:44]), RequestSpec("stored_b", "y" * 33)),
+    num_blocks=8,
+)
+
+
+def test_two_loads_that_fill_the_pool_wait_for_each_other() -> None:
+    session = Session(FILLING)
+    violation = violation_of(session, [Submit("a"), Submit("b")])
+    assert violation.identifier == "L2"
+    assert session.view.free_count() == 0
+    assert not session.scheduler.running
+    assert name_of(session, violation) == ROOM
+
+
+def test_with_one_more_block_both_go_on() -> None:
+    session = Session(attrs.evolve(FILLING, num_blocks=9))
+    session.do_all(Submit("a"), Submit("b"))
+    session.drain()
+
+
+def test_a_violation_of_another_property_is_not_taken_for_a_known_one() -> None:
+    session = racing_session()
+    violation_of(session, [SchedulePass()])
+    assert known_finding(session, Violation("S1", "made up")) is None
+    session = Session(RACING)
+    session.do_all(Submit("a"), SchedulePass(), Execute(), UpdateFromOutput())
+    assert known_finding(session, Violation("L2", "made up")) is None
