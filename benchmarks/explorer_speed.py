@@ -1,20 +1,23 @@
 """How fast the explorer is, beside a plain Python search and TLC, all in one run.
 
-    python -m benchmarks.explorer_speed [--sizes 5 2 3] [--rounds 3]
+    python benchmarks/explorer_speed.py [--sizes 5 2 3] [--rounds 3]
         [--pybfs SCRIPT] [--tla-jar tla2tools.jar]
-    python -m benchmarks.explorer_speed --counts
+    python benchmarks/explorer_speed.py --counts
 
 Every contender explores the same machine in a process of its own, one after the other, round
 after round, so that a slow minute of the machine hits all of them. What counts is the ratio of
 medians to the plain search. Python searches time themselves, from the first state to the last;
-TLC is timed as a process, its start included. Whatever does not find the known number of states
-is not timed but fails. ``--counts`` checks the six known counts, without and with symmetry.
+TLC is timed as a process, its start included. The second ratio is of processor seconds, start
+included and of all threads: on a machine with other work to do, it is the steadier one.
+Whatever does not find the known number of states fails. ``--counts`` checks the six known
+counts, without and with symmetry.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -23,12 +26,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.block_pool import ACTION_NAMES, BlockPool
+from block_pool import ACTION_NAMES, BlockPool
+
 from cowtail.spec.explorer import Verdict, explore
 
 Sizes = tuple[int, int, int]
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 BASELINE = "plain search"
 KNOWN_STATES: dict[tuple[Sizes, bool], int] = {
     ((4, 2, 3), False): 58_833,
@@ -82,9 +86,9 @@ def check_counts() -> None:
 def contenders(pybfs: Path | None, tla_jar: Path | None) -> dict[str, list[str]]:
     """Return the command of each contender, without the sizes."""
     commands = {
-        "cowtail": [sys.executable, "-m", "benchmarks.block_pool"],
-        "cowtail on plain tuples": [sys.executable, "-m", "benchmarks.plain_search", "--explore"],
-        BASELINE: [sys.executable, "-m", "benchmarks.plain_search"],
+        "cowtail": [sys.executable, str(HERE / "block_pool.py")],
+        "cowtail on plain tuples": [sys.executable, str(HERE / "plain_search.py"), "--explore"],
+        BASELINE: [sys.executable, str(HERE / "plain_search.py")],
     }
     if pybfs is not None:
         commands[pybfs.name] = [sys.executable, str(pybfs.resolve())]
@@ -101,17 +105,31 @@ def compare(commands: dict[str, list[str]], sizes: Sizes, rounds: int) -> None:
     """Time every contender ``rounds`` times, interleaved; print the medians and the ratios."""
     states = KNOWN_STATES[sizes, False]
     seconds: dict[str, list[float]] = {name: [] for name in commands}
+    cpu_seconds: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(1, rounds + 1):
         for name, command in commands.items():
+            cpu_before = children_cpu_seconds()
             time_of = time_tlc if name.startswith("TLC") else time_search
             seconds[name].append(time_of(command, sizes, states))
-            print(f"round {number}: {name}: {seconds[name][-1]:.1f} s", flush=True)
-    medians = {name: statistics.median(measured) for name, measured in seconds.items()}
+            cpu_seconds[name].append(children_cpu_seconds() - cpu_before)
+            latest = f"{seconds[name][-1]:.1f} s, processor {cpu_seconds[name][-1]:.1f} s"
+            print(f"round {number}: {name}: {latest}", flush=True)
+    wall = {name: statistics.median(measured) for name, measured in seconds.items()}
+    cpu = {name: statistics.median(measured) for name, measured in cpu_seconds.items()}
     print(f"\n{sizes}: {states:,} states; medians of {rounds} interleaved rounds")
-    print(f"{'':26}{'seconds':>9}{'states/s':>11}{'x ' + BASELINE:>16}")
-    for name, median in medians.items():
-        ratio = medians[BASELINE] / median
-        print(f"{name:26}{median:>9.1f}{states / median:>11,.0f}{ratio:>16.2f}")
+    print(f"{'':26}{'seconds':>9}{'states/s':>11}{'ratio':>8}{'processor s':>14}{'ratio':>8}")
+    for name in commands:
+        print(
+            f"{name:26}{wall[name]:>9.1f}{states / wall[name]:>11,.0f}"
+            f"{wall[BASELINE] / wall[name]:>8.2f}"
+            f"{cpu[name]:>14.1f}{cpu[BASELINE] / cpu[name]:>8.2f}"
+        )
+
+
+def children_cpu_seconds() -> float:
+    """Return the processor seconds, user and system, of all processes that were waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def time_search(command: list[str], sizes: Sizes, states: int) -> float:

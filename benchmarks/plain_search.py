@@ -1,7 +1,7 @@
 """The least that a breadth-first search in Python can be, to compare the explorer with.
 
 Plain tuples, a set, a queue, two assertions a state; no paths, no coverage, no verdict. The
-machine is that of ``block_pool.py``. Run as ``python -m benchmarks.plain_search 5 2 3``; with
+machine is that of ``block_pool.py``. Run as ``python benchmarks/plain_search.py 5 2 3``; with
 ``--explore`` before the sizes, the explorer searches this machine, tuples and all.
 """
 
