@@ -35,7 +35,7 @@ fuzz: $(READY)
 	$(BIN)/cowtail fuzz --target torch --seconds $(SECONDS) --seed $(SEED) --out out
 
 test: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests models spec/machine.py
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests models spec cowtail/harness
 
 lint: $(READY)
 	$(BIN)/ruff check .

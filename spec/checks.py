@@ -138,7 +138,8 @@ def check_liveness(scope: Scope, graph: StateGraph[State, Action]) -> Violation[
     stuck = can_reach(graph, lambda state: is_quiescent(scope, state), follow=is_benign)
     if stuck is not None:
         return attrs.evolve(stuck, identifier=QUIESCENCE)
-    lasting = drains(graph, is_fair_worker, pins_are_drained)
+    machine = LifecycleMachine(scope)
+    lasting = drains(graph, is_fair_worker, pins_are_drained, machine)
     return None if lasting is None else attrs.evolve(lasting, identifier=PINS_DRAIN)
 
 
