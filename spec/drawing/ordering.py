@@ -12,15 +12,16 @@ have seen, and layers of a dozen items are far beyond enumeration.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator, Sequence
 
 import attrs
 
-STARTS = 16
-"""How many orders are improved; 0 crossings end the search at once."""
-
 _ROUNDS = 24
+_PATIENCE = 3
+"""An order is given up after this many rounds that improve nothing."""
+
 _CROSSING = 64
 """The cost of a crossing; to cross a strand of the main story costs one more."""
 
@@ -54,7 +55,9 @@ def crossings(layered: Layered, order: Order) -> int:
     return _cost(layered, order)[0]
 
 
-def strand_order(strands: Sequence[Strand], upper: Sequence[int], lower: Sequence[int]) -> list[int]:
+def strand_order(
+    strands: Sequence[Strand], upper: Sequence[int], lower: Sequence[int]
+) -> list[int]:
     """Return the indices of the strands between two ordered layers, from left to right.
 
     In this order no two strands with a common end cross.
@@ -67,22 +70,26 @@ def strand_order(strands: Sequence[Strand], upper: Sequence[int], lower: Sequenc
     )
 
 
-def good_orders(layered: Layered, keep: int) -> list[Order]:
-    """Return up to ``keep`` different orders, all with the fewest crossings that were found."""
+def good_orders(layered: Layered, starts: int, enough: int = 0) -> list[Order]:
+    """Return the different orders with the fewest crossings found, from a number of starts.
+
+    The search ends at the first order with at most ``enough`` crossings.
+    """
     found: dict[Order, tuple[int, int]] = {}
-    for start in _starts(layered):
+    for start in itertools.islice(_starts(layered), starts):
         order = _improved(layered, start)
         found.setdefault(order, _cost(layered, order))
-        if sum(cost == (0, 0) for cost in found.values()) >= keep:
+        if found[order][0] <= enough:
             break
     fewest = min(found.values())
-    return [order for order, cost in found.items() if cost == fewest][:keep]
+    return [order for order, cost in found.items() if cost == fewest]
 
 
 def _starts(layered: Layered) -> Iterator[Order]:
+    """Yield orders without end: as the items come, that reversed, and seeded shuffles."""
     yield layered.items
     yield tuple(layer[::-1] for layer in layered.items)
-    for seed in range(STARTS - 2):
+    for seed in itertools.count():
         shuffle = random.Random(seed)
         yield tuple(tuple(shuffle.sample(layer, len(layer))) for layer in layered.items)
 
@@ -107,6 +114,7 @@ def _improved(layered: Layered, start: Order) -> Order:
     neighbours = _neighbours(layered)
     best, best_cost = start, _cost(layered, start)
     order = [list(layer) for layer in start]
+    idle = 0
     for round_number in range(_ROUNDS):
         downward = round_number % 2 == 0
         depths = range(len(order)) if downward else range(len(order) - 1, -1, -1)
@@ -117,10 +125,10 @@ def _improved(layered: Layered, start: Order) -> Order:
         frozen = tuple(tuple(layer) for layer in order)
         cost = _cost(layered, frozen)
         if cost < best_cost:
-            best, best_cost = frozen, cost
-        elif round_number > _ROUNDS // 3:
-            break
-        if best_cost == (0, 0):
+            best, best_cost, idle = frozen, cost, 0
+        else:
+            idle += 1
+        if best_cost == (0, 0) or idle == _PATIENCE:
             break
     return best
 
@@ -173,8 +181,8 @@ def _sift(order: list[list[int]], depth: int, neighbours: _Neighbours) -> None:
         costs = [0]  # of each place, relative to the leftmost: passing an item swaps the pair
         for other in layer:
             costs.append(costs[-1] + before[other, item] - before[item, other])
-        best = min(range(len(costs)), key=lambda place: (costs[place], abs(place - current)))
-        layer.insert(best, item)
+        least = min(costs)
+        layer.insert(current if costs[current] == least else costs.index(least), item)
 
 
 def _pair_costs(
@@ -187,13 +195,24 @@ def _pair_costs(
         if not 0 <= beside < len(order):
             continue
         place = {item: index for index, item in enumerate(order[beside])}
-        placed = {item: [(place[end], main) for end, main in ends[item]] for item in layer}
-        for left, right in costs:
-            if left != right:
-                costs[left, right] += sum(
-                    _CROSSING + left_main + right_main
-                    for left_end, left_main in placed[left]
-                    for right_end, right_main in placed[right]
-                    if left_end > right_end
-                )
+        placed = [(item, [(place[end], main) for end, main in ends[item]]) for item in layer]
+        for index, (left, left_ends) in enumerate(placed):
+            for right, right_ends in placed[index + 1 :]:
+                as_is, swapped = _pair_cost(left_ends, right_ends)
+                costs[left, right] += as_is
+                costs[right, left] += swapped
     return costs
+
+
+def _pair_cost(
+    left_ends: Sequence[tuple[int, bool]], right_ends: Sequence[tuple[int, bool]]
+) -> tuple[int, int]:
+    """Return the cost of two items' strands crossing, as the items are and after a swap."""
+    as_is = swapped = 0
+    for left, left_main in left_ends:
+        for right, right_main in right_ends:
+            if left > right:
+                as_is += _CROSSING + left_main + right_main
+            elif left < right:
+                swapped += _CROSSING + left_main + right_main
+    return as_is, swapped

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
+from itertools import pairwise
 
-import attrs
 import networkx as nx
 
 from cowtail.spec.drawing import text
 from cowtail.spec.drawing.arrows import is_initial, node_kind, node_label
-from cowtail.spec.drawing.layout import (
+from cowtail.spec.drawing.geometry import (
     LOOP_REACH,
     START_REACH,
     Box,
@@ -18,31 +18,9 @@ from cowtail.spec.drawing.layout import (
     PlacedArrow,
     PlacedNode,
     Point,
-    layout,
 )
-
-
-@attrs.frozen
-class Colour:
-    """A fill, with a border that also serves where the fill is too light to be seen."""
-
-    fill: str
-    border: str
-
-
-PALETTE: tuple[Colour, ...] = (
-    Colour("#f3f4f6", "#6b7280"),
-    Colour("#dbeafe", "#2563eb"),
-    Colour("#fef3c7", "#b45309"),
-    Colour("#fce7f3", "#be185d"),
-    Colour("#ede9fe", "#6d28d9"),
-    Colour("#dcfce7", "#15803d"),
-    Colour("#ffe4e6", "#b91c1c"),
-    Colour("#cffafe", "#0e7490"),
-    Colour("#ffedd5", "#9a3412"),
-    Colour("#e0e7ff", "#3730a3"),
-)
-"""Colours of kinds in their order. Dark text on each fill has a contrast of at least 12 to 1."""
+from cowtail.spec.drawing.layout import CROSSING_COST, layout
+from cowtail.spec.drawing.palette import Colour, colours
 
 _INK = "#1f2328"
 _MAIN = "#1f2328"
@@ -55,20 +33,13 @@ _CAPTION_SIZE = 13
 _CAPTION_WIDTH = 640
 
 
-def colours(graph: nx.MultiDiGraph, legend: Mapping[str, str] | None = None) -> dict[str, Colour]:
-    """Return the colour of each kind: those of the legend first, then as the graph has them."""
-    kinds = [*(legend or {}), *(node_kind(graph, node) for node in graph)]
-    return {
-        kind: PALETTE[index % len(PALETTE)] for index, kind in enumerate(dict.fromkeys(kinds))
-    }
-
-
 def svg(
     graph: nx.MultiDiGraph,
     *,
     title: str,
     caption: str = "",
     legend: Mapping[str, str] | None = None,
+    crossing_cost: int = CROSSING_COST,
 ) -> str:
     """Return the drawing of a graph as an SVG document.
 
@@ -79,11 +50,13 @@ def svg(
         caption: a sentence or two below the heading; also the accessible description.
         legend: what each kind means, in the order that fixes the colours; kinds that do not occur
             keep their colour and are not shown. By default the kinds themselves.
+        crossing_cost: how many layers longer arrows may be in sum to avoid one crossing.
 
     Raises:
         ValueError: the graph has no nodes, or more than a drawing can show.
     """
-    return _Picture(graph, layout(graph), title, caption, legend).document()
+    placed = layout(graph, crossing_cost=crossing_cost)
+    return _Picture(graph, placed, title, caption, legend).document()
 
 
 class _Picture:
@@ -102,7 +75,7 @@ class _Picture:
         self._title = title
         self._caption = caption
         self._colours = colours(graph, legend)
-        self._meanings = legend or {}
+        self._meanings = {} if legend is None else legend
         self._body: list[str] = []
 
     def document(self) -> str:
@@ -141,7 +114,8 @@ class _Picture:
 
     def _told(self, placed: PlacedArrow) -> str:
         arrow = placed.arrow
-        source, target = node_label(self._graph, arrow.source), node_label(self._graph, arrow.target)
+        source = node_label(self._graph, arrow.source)
+        target = node_label(self._graph, arrow.target)
         return f"{source} → {target}: {', '.join(arrow.actions)}"
 
     def _lines(self, lines: tuple[str, ...], size: int, y: float, *, bold: bool = False) -> float:
@@ -257,7 +231,7 @@ def _path(corners: tuple[Point, ...]) -> tuple[str, str]:
     back = -1 if y > corners[-2][1] else 1
     ends = [*corners[:-1], (x, y + 7 * back)]
     parts = [f"M{_n(ends[0][0])} {_n(ends[0][1])}"]
-    for (from_x, from_y), (to_x, to_y) in zip(ends, ends[1:], strict=False):
+    for (from_x, from_y), (to_x, to_y) in pairwise(ends):
         if from_x == to_x:
             parts.append(f"V{_n(to_y)}")
         else:
@@ -279,9 +253,7 @@ def _loop(corners: tuple[Point, ...]) -> tuple[str, str]:
 
 
 def _rectangle(box: Box) -> str:
-    return (
-        f'x="{_n(box.left)}" y="{_n(box.top)}" width="{_n(box.width)}" height="{_n(box.height)}"'
-    )
+    return f'x="{_n(box.left)}" y="{_n(box.top)}" width="{_n(box.width)}" height="{_n(box.height)}"'
 
 
 def _n(number: float) -> str:
