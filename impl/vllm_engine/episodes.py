@@ -47,6 +47,7 @@ _WEIGHTS: dict[str, tuple[float, ...]] = {
     RunLoad.name: (0.2, 2.0),
     Report.name: (0.2, 2.0),
     "failed": (0.0, 0.1, 0.5),
+    "aimed abort": (1.0, 1.0, 30.0),
 }
 
 
@@ -97,13 +98,19 @@ def draw_weights(rng: random.Random) -> dict[str, float]:
     return {name: rng.choice(weights) for name, weights in _WEIGHTS.items()}
 
 
-def weight_of(action: Action, weights: dict[str, float]) -> float:
-    """Return an action's weight: that of its kind, and of failing if it fails."""
-    failing = weights["failed"] if action.name in (RunJob.name, RunLoad.name) else 1.0
+def weight_of(action: Action, session: Session, weights: dict[str, float]) -> float:
+    """Return an action's weight: that of its kind, and of what makes it special.
+
+    Failures have a weight of their own; so do aborts of a request that sits at its boundary with
+    nothing in flight, which chance alone would hardly ever hit.
+    """
+    weight = weights[action.name]
     match action:
         case RunJob(_, JobOutcome.FAILED) | RunLoad(_, True):
-            return weights[action.name] * failing
-    return weights[action.name]
+            return weight * weights["failed"]
+        case Abort(request) if not session.steps and session.view.has_marker(request):
+            return weight * weights["aimed abort"]
+    return weight
 
 
 def run_episode(session: Session, rng: random.Random) -> None:
@@ -111,7 +118,7 @@ def run_episode(session: Session, rng: random.Random) -> None:
     weights = draw_weights(rng)
     for _ in range(rng.randint(20, MAX_ACTIONS)):
         choices = session.choices()
-        likely = [weight_of(action, weights) for action in choices]
+        likely = [weight_of(action, session, weights) for action in choices]
         if not any(likely):
             break
         session.do(rng.choices(choices, likely)[0])

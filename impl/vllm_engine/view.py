@@ -138,6 +138,10 @@ class View:
             ).items()
         }
 
+    def has_marker(self, request_id: str) -> bool:
+        """Whether a request has registered a tail that nobody has taken yet."""
+        return any(request == request_id for request, _ in self.markers())
+
     def has_partial_hit(self, request_id: str) -> bool:
         """Whether a request must copy a block before it goes on from inside it."""
         return any(request_id in manager._partial_hit_reqs for manager in self._managers)

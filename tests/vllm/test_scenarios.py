@@ -136,9 +136,7 @@ def test_a_consumer_hands_nothing_off() -> None:
 def test_a_failed_load_on_one_rank_only_is_never_read() -> None:
     request = RequestSpec("c", TEXT[:50], max_tokens=2)
     stored = (RequestSpec("stored", TEXT[:50]),)
-    session = Session(
-        EngineConfig(requests=(request,), stored=stored, recompute_failed_loads=True)
-    )
+    session = Session(EngineConfig(requests=(request,), stored=stored, recompute_failed_loads=True))
     session.do_all(Submit("c"), SchedulePass(), RunLoad(0), RunLoad(1, failed=True))
     session.drain()
     assert session.statistics["loads failed"] == 1
