@@ -98,9 +98,9 @@ class _Picture:
             [
                 f'<svg xmlns="http://www.w3.org/2000/svg" {size} '
                 f'viewBox="0 0 {_n(width)} {_n(height)}" role="img" '
-                f'aria-labelledby="title desc" font-family="{text.FONT_FAMILY}" fill="{_INK}">',
-                f'<title id="title">{escape(self._title)}</title>',
-                f'<desc id="desc">{escape(self._description())}</desc>',
+                f'aria-label="{escape(self._title)}" font-family="{text.FONT_FAMILY}" fill="{_INK}">',
+                f'<title>{escape(self._title)}</title>',
+                f'<desc>{escape(self._description())}</desc>',
                 f'<rect x="0.5" y="0.5" width="{_n(width - 1)}" height="{_n(height - 1)}" rx="8" '
                 f'fill="{_PAPER}" stroke="{_FRAME}"/>',
                 *self._body,
