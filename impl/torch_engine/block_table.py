@@ -1,0 +1,63 @@
+"""The block table of one request in one KV cache group, and what a scheduling pass produces."""
+
+from __future__ import annotations
+
+import attrs
+
+from cowtail.impl.torch_engine.block_pool import BlockPool
+from cowtail.models.observations import NULL_BLOCK, Copy, Handoff, Key, Marker
+
+
+@attrs.define(eq=False)
+class BlockTable:
+    """Blocks of one request in one group, by position; null where nothing is kept.
+
+    ``num_cached``: leading blocks that were considered for keys. ``copy_at``: the index of the
+    block that must be copied at the next allocation. ``retired``: index below which a Mamba
+    group has given its states back. ``last_state``: index of the state that the running one
+    was copied from. ``marker``: the registered partial tail.
+    """
+
+    blocks: list[int] = attrs.field(factory=list)
+    num_cached: int = 0
+    copy_at: int | None = None
+    retired: int = 0
+    last_state: int | None = None
+    marker: Marker | None = None
+
+    def give_back(self, index: int, pool: BlockPool) -> None:
+        """Null one entry and free its block."""
+        block, self.blocks[index] = self.blocks[index], NULL_BLOCK
+        pool.free((block,))
+
+
+@attrs.define(eq=False)
+class PassRecord:
+    """What the groups did in the pass that is open; the groups of a manager share one.
+
+    ``copies`` and ``handoffs`` in the order made. ``new_blocks`` are zeroed by the step.
+    ``mamba_keys`` are the keys whose states the pass's own step has yet to compute or copy.
+    """
+
+    copies: list[Copy] = attrs.field(factory=list)
+    handoffs: list[Handoff] = attrs.field(factory=list)
+    new_blocks: list[int] = attrs.field(factory=list)
+    mamba_keys: set[Key] = attrs.field(factory=set)
+
+    def drain_handoffs(self) -> tuple[Handoff, ...]:
+        """Return the handoffs offered in this pass, once."""
+        drained = tuple(self.handoffs)
+        self.handoffs.clear()
+        return drained
+
+    def drain_copies(self) -> tuple[Copy, ...]:
+        """Return the copies ordered in this pass, once."""
+        drained = tuple(self.copies)
+        self.copies.clear()
+        return drained
+
+    def drain_new_blocks(self) -> tuple[int, ...]:
+        """Return the blocks allocated in this pass, once."""
+        drained = tuple(self.new_blocks)
+        self.new_blocks.clear()
+        return drained

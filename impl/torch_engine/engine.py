@@ -1,0 +1,183 @@
+"""The torch KV-cache engine: scheduler, cache, connector, workers and store, action by action.
+
+>>> from cowtail.models.actions import Admit, BeginPass, EndPass, Execute, Submit
+>>> from cowtail.models.scope import RequestSpec, Scope, full_attention, mamba
+>>> scope = Scope(name="tiny", groups=(full_attention(2), mamba(2)), hash_unit=1,
+...               num_blocks=8, requests=(RequestSpec("a", "abc"),))
+>>> engine = TorchEngine(scope)
+>>> for action in (Submit("a"), BeginPass(), Admit("a"), EndPass(), Execute()):
+...     effects = engine.perform(action)
+>>> engine.observe().memory[1]
+('a', 'ab')
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+
+import attrs
+
+from cowtail.impl.torch_engine.block_pool import BlockPool
+from cowtail.impl.torch_engine.block_table import PassRecord
+from cowtail.impl.torch_engine.errors import EngineError
+from cowtail.impl.torch_engine.faults import parts_with
+from cowtail.impl.torch_engine.forward import StepPlanner
+from cowtail.impl.torch_engine.kv_cache_manager import KVCacheManager
+from cowtail.impl.torch_engine.memory import PagedMemory
+from cowtail.impl.torch_engine.observer import Observer
+from cowtail.impl.torch_engine.scheduler import Scheduler, SchedulerOutput
+from cowtail.impl.torch_engine.store import InMemoryStore
+from cowtail.impl.torch_engine.streams import Event, StreamKind, new_stream, require_device
+from cowtail.impl.torch_engine.worker import Worker
+from cowtail.models import actions
+from cowtail.models.actions import Action
+from cowtail.models.observations import Effects, Observation
+from cowtail.models.scope import Scope
+
+
+@attrs.define(eq=False)
+class _Step:
+    """A step in flight. ``events``: when each rank has run it."""
+
+    output: SchedulerOutput
+    events: list[Event]
+    executed: bool = False
+
+
+class TorchEngine:
+    """An engine for one scope, in which nothing has been submitted.
+
+    ``device`` is "cpu" or "cuda"; block metadata stays on the CPU. ``faults`` are names of
+    ``faults.FAULTS``. ``payload_width`` is the number of float32 values in a slot.
+    ``streams`` says when device work takes effect; with "deferred" it is when ``execute``
+    and ``run_job`` say so.
+
+    Raises ValueError for an unknown fault or device, DeviceNotAvailable for CUDA without a GPU.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        *,
+        device: str = "cpu",
+        faults: Collection[str] = (),
+        payload_width: int = 8,
+        streams: StreamKind = StreamKind.DEFERRED,
+    ) -> None:
+        if payload_width < 1:
+            raise ValueError(f"payload_width={payload_width}: must be 1 or more; raise it")
+        where = require_device(device)
+        if streams is StreamKind.CUDA and device != "cuda":
+            raise ValueError(f"streams 'cuda' with device {device!r}: use device cuda")
+        parts = parts_with(faults)
+        self.scope = scope
+        self.pool: BlockPool = parts.pool(scope.num_blocks)
+        cache = KVCacheManager(scope, self.pool, parts.attention, parts.mamba, PassRecord())
+        ledger = parts.ledger(self.pool, scope.num_ranks)
+        connector = parts.connector(scope, self.pool, ledger)
+        self.scheduler: Scheduler = parts.scheduler(scope, cache, connector, parts.chunking(scope))
+        self.store = InMemoryStore()
+        self.workers: list[Worker] = [
+            parts.worker(
+                scope,
+                rank,
+                PagedMemory(scope.num_blocks, scope.slots_per_block, payload_width, where),
+                self.store,
+                new_stream(streams),
+                new_stream(streams),
+            )
+            for rank in range(scope.num_ranks)
+        ]
+        self._planner = StepPlanner(scope, where)
+        self._steps: deque[_Step] = deque()
+        self._inbox: list[tuple[int, int]] = []
+        self._effects = Effects()
+        self._observer = Observer(self.scheduler, self.workers, self.store)
+
+    def perform(self, action: Action) -> Effects:
+        """Carry out ``action`` and return what it did, beyond moving state.
+
+        Raises EngineError, saying why, for an action that is not possible now, and its subclass
+        ConservationError where bookkeeping turns out to be broken.
+        """
+        self._effects = self._perform(action)
+        return self._effects
+
+    def observe(self) -> Observation:
+        """Return everything that can be observed now, with the effects of the last action."""
+        return self._observer.observe(len(self._steps), tuple(self._inbox), self._effects)
+
+    def _perform(self, action: Action) -> Effects:
+        scheduler = self.scheduler
+        effects = Effects()
+        match action:
+            case actions.Submit(request=name):
+                scheduler.submit(name)
+            case actions.Abort(request=name):
+                effects = scheduler.abort(name)
+            case actions.BeginPass():
+                self._begin_pass()
+            case actions.Admit(request=name):
+                effects = scheduler.admit(name)
+            case actions.Extend(request=name):
+                effects = scheduler.extend(name)
+            case actions.Preempt(request=name):
+                scheduler.preempt(name)
+            case actions.EndPass():
+                effects = self._end_pass()
+            case actions.Execute():
+                self._execute()
+            case actions.UpdateFromOutput():
+                effects = self._update_from_output()
+            case actions.RunJob(rank=rank, outcome=outcome):
+                fail = outcome is actions.JobOutcome.FAILED
+                effects = Effects(puts=self._worker(rank).run_job(fail=fail))
+            case actions.Report(rank=rank, job=job, again=again):
+                self._worker(rank).take_report(job, again=again)
+                self._inbox = sorted([*self._inbox, (job, rank)])
+            case actions.UpdateConnectorOutput():
+                effects = self._update_connector_output()
+            case _:
+                raise EngineError(f"{action}: the engine does not choose what to schedule")
+        return effects
+
+    def _worker(self, rank: int) -> Worker:
+        if not 0 <= rank < len(self.workers):
+            raise EngineError(f"rank {rank}: must be below {len(self.workers)}; choose another")
+        return self.workers[rank]
+
+    def _begin_pass(self) -> None:
+        limit = self.scope.max_steps_in_flight
+        if len(self._steps) >= limit:
+            raise EngineError(f"begin_pass: {limit} steps are in flight; process an output first")
+        self.scheduler.begin_pass()
+
+    def _end_pass(self) -> Effects:
+        """Dispatch the step: its device work goes to every rank's compute stream."""
+        output, effects = self.scheduler.end_pass()
+        inputs = self._planner.plan(output)
+        events = [worker.submit_step(inputs) for worker in self.workers]
+        self._steps.append(_Step(output, events))
+        return effects
+
+    def _execute(self) -> None:
+        """Wait for the oldest step that has not run; then its jobs reach every rank's queue."""
+        step = next((step for step in self._steps if not step.executed), None)
+        if step is None:
+            raise EngineError("execute: every step has run; end a pass first")
+        for worker, event in zip(self.workers, step.events, strict=True):
+            event.wait()
+            worker.start_jobs(step.output.metadata, event)
+        step.executed = True
+
+    def _update_from_output(self) -> Effects:
+        if not self._steps or not self._steps[0].executed:
+            raise EngineError("update_from_output: no step has run; execute one first")
+        return self.scheduler.update_from_output(self._steps.popleft().output)
+
+    def _update_connector_output(self) -> Effects:
+        if not self._inbox:
+            raise EngineError("update_connector_output: nothing was reported; report a job first")
+        reports, self._inbox = self._inbox, []
+        return self.scheduler.update_connector_output(reports)

@@ -1,0 +1,308 @@
+"""Defects that the engine can be started with: each is a part that somebody got wrong.
+
+The K-numbers are public bug reports, abstracted to this engine; the others are mistakes of the
+same kinds that somebody may make tomorrow. None raises by itself: each does something a little
+different from what it should, and the harness has to notice.
+
+>>> parts_with(["K01"]).mamba.__name__
+'DropsTailAtFinish'
+>>> parts_with([]) == Parts()
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import attrs
+
+from cowtail.impl.torch_engine.connector_faults import (
+    FindsStateByPosition,
+    PinsBlocksTwice,
+    SavesKnownTokensAtFinish,
+    SkipsPartialChunk,
+    StoresPastBoundary,
+)
+from cowtail.impl.torch_engine.group_faults import (
+    CountsStaleOutput,
+    DropsTailAtFinish,
+    ForgetsSourceReference,
+    FreesHeadFirst,
+    LosesMovedKeys,
+    OffersTailAtRegistration,
+    RemembersTailTwice,
+    TrustsMarkerAtFinish,
+)
+from cowtail.impl.torch_engine.ledger_faults import (
+    IgnoresFinishedRequests,
+    NumbersJobsPerLife,
+    OwesAgainAfterReadmission,
+    ReleasesAfterFirstRank,
+    UnpinsAtPreemption,
+)
+from cowtail.impl.torch_engine.parts import Parts
+from cowtail.impl.torch_engine.worker_faults import (
+    ChecksStoreWhenQueued,
+    CopiesAfterForward,
+    ForgetsToZero,
+    MovesOffsetOnFailure,
+    SavesEveryGroupByPosition,
+)
+
+
+@attrs.frozen
+class Fault:
+    """A named defect.
+
+    ``case``: the K-number, or "" if it is no public report's. ``source``: the thread or the
+    requirement behind it. ``sentence``: what the developer did wrong. ``part``: the field of
+    ``Parts`` that ``replacement`` takes the place of. ``scope_hint``: a named scope in which it
+    shows soon, or "".
+    """
+
+    name: str
+    case: str
+    source: str
+    sentence: str
+    scope_hint: str
+    part: str = attrs.field(repr=False)
+    replacement: type = attrs.field(repr=False)
+
+
+def _vllm(thread: str) -> str:
+    return f"vllm-project/vllm {thread}"
+
+
+_ALL = (
+    Fault(
+        "K01",
+        "K01",
+        _vllm("pull 52832"),
+        "A tail is handed over by copy-on-write only; the finish path drops it.",
+        "lone_producer",
+        "mamba",
+        DropsTailAtFinish,
+    ),
+    Fault(
+        "K02",
+        "K02",
+        _vllm("pull 52832"),
+        "The finish path hands a tail over although a step in flight may overwrite it.",
+        "lone_producer",
+        "mamba",
+        TrustsMarkerAtFinish,
+    ),
+    Fault(
+        "K03",
+        "K03",
+        _vllm("pull 52832"),
+        "A tail that copy-on-write handed over is handed over again at finish.",
+        "lone_producer",
+        "mamba",
+        RemembersTailTwice,
+    ),
+    Fault(
+        "K04",
+        "K04",
+        _vllm("pull 51358, issue 53084"),
+        "The block of a boundary state is looked up by its position in the table.",
+        "lone_producer",
+        "connector",
+        FindsStateByPosition,
+    ),
+    Fault(
+        "K05",
+        "K05",
+        _vllm("pull 49502"),
+        "The blocks of a tail are enumerated by floor division; the partial one is left out.",
+        "lone_producer",
+        "connector",
+        SkipsPartialChunk,
+    ),
+    Fault(
+        "K08",
+        "K08",
+        _vllm("pull 49502"),
+        "A failed put moves the durable offset all the same; later saves skip the hole.",
+        "faulty_store",
+        "worker",
+        MovesOffsetOnFailure,
+    ),
+    Fault(
+        "K19",
+        "K19",
+        _vllm("issue 52360, pull 52372"),
+        "A preemption releases the pins of jobs that have not run.",
+        "async_two_steps",
+        "ledger",
+        UnpinsAtPreemption,
+    ),
+    Fault(
+        "K20",
+        "K20",
+        _vllm("issue 51637"),
+        "Jobs are numbered per life of a request; one life's report counts for the next one's job.",
+        "async_two_steps",
+        "ledger",
+        NumbersJobsPerLife,
+    ),
+    Fault(
+        "K23",
+        "K23",
+        _vllm("pull 54288"),
+        "Finishing on a block boundary saves a block whose last slot was never written.",
+        "continuation",
+        "connector",
+        SavesKnownTokensAtFinish,
+    ),
+    Fault(
+        "K24",
+        "K24",
+        _vllm("pull 41289"),
+        "Existence is checked when a job is queued; a block whose store is in flight goes twice.",
+        "shared_prefix",
+        "worker",
+        ChecksStoreWhenQueued,
+    ),
+    Fault(
+        "K25",
+        "K25",
+        _vllm("issue 42571, pull 42903"),
+        "A block that a job lists twice is pinned twice.",
+        "cow_decode",
+        "connector",
+        PinsBlocksTwice,
+    ),
+    Fault(
+        "K26",
+        "K26",
+        _vllm("issue 46014"),
+        "Admitting a request again makes every rank owe its outstanding jobs once more.",
+        "",
+        "ledger",
+        OwesAgainAfterReadmission,
+    ),
+    Fault(
+        "tail_emitted_twice",
+        "",
+        "R9, R35",
+        "A tail is offered when it is registered, and again when it is copied.",
+        "lone_producer",
+        "mamba",
+        OffersTailAtRegistration,
+    ),
+    Fault(
+        "pin_never_released",
+        "",
+        "R6, R35",
+        "Reports that arrive after their request has finished are ignored.",
+        "lone_producer",
+        "ledger",
+        IgnoresFinishedRequests,
+    ),
+    Fault(
+        "pin_released_after_first_rank",
+        "",
+        "R6",
+        "The first rank's report releases the blocks that the others still read.",
+        "lone_producer",
+        "ledger",
+        ReleasesAfterFirstRank,
+    ),
+    Fault(
+        "offloaded_past_boundary",
+        "",
+        "R14, R35",
+        "A tail's attention block is stored to the end of the block, past the boundary.",
+        "lone_producer",
+        "connector",
+        StoresPastBoundary,
+    ),
+    Fault(
+        "reference_forgotten_by_cow",
+        "",
+        "R8, R9",
+        "A copy-on-write gives back a reference on its source that it never took.",
+        "lone_producer",
+        "mamba",
+        ForgetsSourceReference,
+    ),
+    Fault(
+        "null_block_offloaded",
+        "",
+        "R18, R30",
+        "The normal save walks Mamba tables by position too, over their nulls.",
+        "faulty_store",
+        "worker",
+        SavesEveryGroupByPosition,
+    ),
+    Fault(
+        "freed_head_first",
+        "",
+        "domain.md a",
+        "A table is freed from its first block on, so a prefix loses its head first.",
+        "cow_decode",
+        "attention",
+        FreesHeadFirst,
+    ),
+    Fault(
+        "moved_keys_lost",
+        "",
+        "domain.md d",
+        "Copy-on-write evicts the keys of the block that it copies, instead of moving them.",
+        "lone_producer",
+        "pool",
+        LosesMovedKeys,
+    ),
+    Fault(
+        "stale_output_counted",
+        "",
+        "domain.md d",
+        "Output of a step from before a preemption is counted after it.",
+        "async_two_steps",
+        "scheduler",
+        CountsStaleOutput,
+    ),
+    Fault(
+        "copy_after_forward",
+        "",
+        "domain.md b",
+        "Copies run after the forward pass that overwrites their sources.",
+        "lone_producer",
+        "worker",
+        CopiesAfterForward,
+    ),
+    Fault(
+        "blocks_not_zeroed",
+        "",
+        "domain.md b",
+        "A block that is allocated again keeps its old bytes.",
+        "preempt_under_pressure",
+        "worker",
+        ForgetsToZero,
+    ),
+)
+
+FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
+"""Every fault by name, public reports first."""
+
+
+def parts_with(names: Collection[str]) -> Parts:
+    """Return the engine's parts with the named faults in them; several may share a part.
+
+    Raises ValueError for a fault that does not exist.
+    """
+    parts = Parts()
+    for name in names:
+        if name not in FAULTS:
+            raise ValueError(f"fault {name!r}: no such fault; use one of {', '.join(FAULTS)}")
+        fault = FAULTS[name]
+        present: Any = getattr(parts, fault.part)
+        replacement: Any = fault.replacement
+        if present is not getattr(Parts(), fault.part):
+            replacement = type(
+                f"{replacement.__name__}_{present.__name__}", (replacement, present), {}
+            )
+        parts = attrs.evolve(parts, **{fault.part: replacement})
+    return parts

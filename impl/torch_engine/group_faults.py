@@ -1,0 +1,90 @@
+"""Parts of the pool, the groups and the scheduler that somebody got wrong."""
+
+from __future__ import annotations
+
+from cowtail.impl.torch_engine.block_pool import BlockPool
+from cowtail.impl.torch_engine.block_table import BlockTable
+from cowtail.impl.torch_engine.group_manager import FullAttentionManager
+from cowtail.impl.torch_engine.mamba_manager import MambaManager
+from cowtail.impl.torch_engine.request import Request, ScheduledChunk
+from cowtail.impl.torch_engine.scheduler import Scheduler
+from cowtail.models.observations import Handoff, Key, Marker
+
+
+class DropsTailAtFinish(MambaManager):
+    """Only a copy-on-write hands tails over; the finish path just clears the marker."""
+
+    def take_finished_tail(self, request: Request) -> Handoff | None:
+        """Forget the tail."""
+        super().take_finished_tail(request)
+        return None
+
+
+class TrustsMarkerAtFinish(MambaManager):
+    """A marker is taken for proof that its block still holds the state."""
+
+    def tail_is_intact(self, request: Request, marker: Marker) -> bool:
+        """Do not look at what is in flight or computed."""
+        return True
+
+
+class RemembersTailTwice(MambaManager):
+    """The finish path has a record of its own, which copy-on-write does not know of."""
+
+    def register_tail(self, request: Request, table: BlockTable, marker: Marker) -> None:
+        """Note the tail in both places."""
+        super().register_tail(request, table, marker)
+        self.__dict__.setdefault("_tails", {})[request.name] = marker
+
+    def take_finished_tail(self, request: Request) -> Handoff | None:
+        """Hand over what the second record says, whatever became of it."""
+        super().take_finished_tail(request)
+        tails: dict[str, Marker] = self.__dict__.get("_tails", {})
+        marker = tails.pop(request.name, None)
+        if marker is None or request.in_flight:
+            return None
+        return Handoff(request.name, self.index, marker.block, marker.boundary)
+
+
+class OffersTailAtRegistration(MambaManager):
+    """A tail is offered when it is registered, like a full block, and again when it is copied."""
+
+    def register_tail(self, request: Request, table: BlockTable, marker: Marker) -> None:
+        """Offer the running block at once."""
+        super().register_tail(request, table, marker)
+        offer = Handoff(request.name, self.index, marker.block, marker.boundary)
+        self.record.handoffs.append(offer)
+
+
+class ForgetsSourceReference(MambaManager):
+    """A copy releases a reference on its source that it never took."""
+
+    def hold_source(self, source: int) -> None:
+        """Rely on the request's own reference."""
+
+
+class LosesMovedKeys(BlockPool):
+    """Moving the keys of a block evicts them."""
+
+    def move_keys(self, source: int, destination: int) -> list[Key]:
+        """Drop the keys of ``source`` and give them to nobody."""
+        moved = list(self.keys(source))
+        self.drop_keys(source)
+        return moved
+
+
+class FreesHeadFirst(FullAttentionManager):
+    """A table is freed from its first block on, so the shared head of a prefix goes first."""
+
+    def free(self, request: Request) -> None:
+        """Free in table order."""
+        self.table(request).blocks.reverse()
+        super().free(request)
+
+
+class CountsStaleOutput(Scheduler):
+    """Output of a step from before a preemption is counted."""
+
+    def is_stale(self, chunk: ScheduledChunk) -> bool:
+        """Take every output for the current life's."""
+        return False

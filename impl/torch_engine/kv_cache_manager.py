@@ -1,0 +1,153 @@
+"""The KV cache manager: one pool, one manager per group, and what they do together.
+
+A hit must suit every group; an allocation must fit for all groups or for none.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from cowtail.impl.torch_engine.block_pool import BlockPool
+from cowtail.impl.torch_engine.block_table import PassRecord
+from cowtail.impl.torch_engine.errors import EngineError
+from cowtail.impl.torch_engine.group_manager import FullAttentionManager, GroupManager
+from cowtail.impl.torch_engine.mamba_manager import MambaManager
+from cowtail.impl.torch_engine.request import Request
+from cowtail.models.observations import NULL_BLOCK, Copy, Handoff, Marker
+from cowtail.models.scope import Scope
+
+
+@attrs.frozen(eq=False)
+class Hit:
+    """A cached prefix of ``length`` tokens: the start of every group's table."""
+
+    length: int
+    tables: tuple[list[int], ...]
+
+    @property
+    def blocks(self) -> list[int]:
+        """The real blocks, group by group."""
+        return [block for table in self.tables for block in table if block != NULL_BLOCK]
+
+
+class KVCacheManager:
+    """Lookup, allocation, keys and frees across the groups of a scope."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        pool: BlockPool,
+        attention: type[FullAttentionManager],
+        mamba: type[MambaManager],
+        record: PassRecord,
+    ) -> None:
+        self.scope = scope
+        self.pool = pool
+        self.record = record
+        self.groups: tuple[GroupManager, ...] = tuple(
+            (mamba if group.is_mamba else attention)(scope, index, pool, record)
+            for index, group in enumerate(scope.groups)
+        )
+        self._attention = [g for g in self.groups if isinstance(g, FullAttentionManager)]
+        self._mamba = [g for g in self.groups if isinstance(g, MambaManager)]
+
+    def find_hit(self, request: Request) -> Hit:
+        """Return the longest prefix, short of the last known token, that all groups have.
+
+        Each group shortens what the next ones look for, until a whole round agrees. Attention
+        is looked up once, because any part of what it found is found; a state must be cached
+        at exactly the final length.
+        """
+        length = request.known - 1
+        found: dict[int, tuple[list[int], int]] = {}
+        while True:
+            agreed = length
+            for group in self._attention:
+                if group.index not in found:
+                    found[group.index] = group.find_hit(request, agreed)
+                agreed = min(agreed, found[group.index][1])
+            for state_group in self._mamba:
+                found[state_group.index] = state_group.find_hit(request, agreed)
+                agreed = found[state_group.index][1]
+            if agreed >= length:
+                break
+            length = agreed
+        for group in self._attention:
+            blocks = -(-length // group.block_size)
+            del found[group.index][0][blocks:]
+        return Hit(length, tuple(found[group.index][0] for group in self.groups))
+
+    def hit_of_this_pass(self, hit: Hit) -> bool:
+        """Whether a hit ends on a state that this pass's own step has yet to produce."""
+        for group in self._mamba:
+            table = hit.tables[group.index]
+            if table and self.pool.primary(table[-1]) in self.record.mamba_keys:
+                return True
+        return False
+
+    def allocate(self, request: Request, end: int, hit: Hit | None) -> None:
+        """Make the tables hold ``end`` tokens and key what is known of them.
+
+        ``hit`` is given at admission; ``request.computed`` includes it already. Raises
+        EngineError if the blocks do not fit.
+        """
+        for group in self.groups:
+            group.remove_skipped(request)
+        needed = self._num_needed(request, end, hit)
+        if needed > self.pool.num_free:
+            raise EngineError(
+                f"request {request.name!r} needs {needed} blocks to reach {end} tokens: only "
+                f"{self.pool.num_free} are free; preempt another request first"
+            )
+        if hit is not None:
+            self.pool.touch(hit.blocks)
+            for group in self.groups:
+                group.adopt_hit(request, hit.tables[group.index], hit.length)
+        for group in self.groups:
+            group.allocate(request, end, admitted=hit is not None)
+        for group in self.groups:
+            group.register(request, min(end, request.known))
+
+    def _num_needed(self, request: Request, end: int, hit: Hit | None) -> int:
+        if hit is None:
+            return sum(
+                group.num_needed(len(group.table(request).blocks), group.copy_due(request), end)
+                for group in self.groups
+            )
+        revived = sum(self.pool.is_free(block) for block in hit.blocks)
+        return revived + sum(
+            group.num_needed(len(hit.tables[group.index]), hit.length % group.block_size != 0, end)
+            for group in self.groups
+        )
+
+    def take_finished_tails(self, request: Request) -> list[Handoff]:
+        """Ask every group for its tail at finish (R4); markers are consumed in every case."""
+        tails = [group.take_finished_tail(request) for group in self.groups]
+        return [tail for tail in tails if tail is not None]
+
+    def remove_skipped(self, request: Request) -> None:
+        """Give back, at finish, the blocks that the processed tokens no longer need."""
+        for group in self.groups:
+            group.remove_skipped(request)
+
+    def free(self, request: Request) -> None:
+        """Free every group's table, group by group."""
+        for group in self.groups:
+            group.free(request)
+
+    def release_copies(self, copies: tuple[Copy, ...]) -> None:
+        """Drop the references that a pass's copies held: group by group, source first.
+
+        The copies are ordered before whatever may overwrite their blocks, so their bytes are
+        safe without a reference.
+        """
+        by_group = sorted(copies, key=lambda copy: copy.group)
+        self.pool.free([block for c in by_group for block in (c.source, c.destination)])
+
+    def tables(self, request_name: str) -> tuple[tuple[int, ...], ...]:
+        """Return the block ids of a request, group by group."""
+        return tuple(group.blocks(request_name) for group in self.groups)
+
+    def markers(self, request_name: str) -> tuple[Marker | None, ...]:
+        """Return the registered tail of a request, group by group."""
+        return tuple(group.marker(request_name) for group in self.groups)

@@ -1,0 +1,77 @@
+"""Pin ledgers that somebody got wrong: what is counted, for whom, and when it is over."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from cowtail.impl.torch_engine.block_pool import BlockPool
+from cowtail.impl.torch_engine.request import Request
+from cowtail.impl.torch_engine.store_jobs import PinEntry, PinLedger
+
+
+class UnpinsAtPreemption(PinLedger):
+    """A preempted request's jobs are taken for over, though ranks have yet to read the blocks."""
+
+    def request_preempted(self, request: Request) -> None:
+        """Release every pin of the request."""
+        for entry in [e for e in self.entries.values() if e.request is request]:
+            self.release(entry)
+
+
+class NumbersJobsPerLife(PinLedger):
+    """Jobs are told apart by request and ordinal, and ordinals start again with every life.
+
+    A job of the next life takes the place of one that is still out, and a report for the old
+    one counts for the new.
+    """
+
+    def __init__(self, pool: BlockPool, num_ranks: int) -> None:
+        super().__init__(pool, num_ranks)
+        self._ordinals: Counter[str] = Counter()
+        self._names: dict[int, tuple[str, int]] = {}
+        self._current: dict[tuple[str, int], int] = {}
+
+    def pin(self, job: int, request: Request, blocks: tuple[int, ...]) -> None:
+        """Pin under the request's next ordinal."""
+        name = (request.name, self._ordinals[request.name])
+        self._ordinals[request.name] += 1
+        self._names[job] = name
+        self.entries.pop(self._current.get(name, -1), None)
+        self._current[name] = job
+        super().pin(job, request, blocks)
+
+    def find(self, job: int) -> PinEntry | None:
+        """Return whatever has the job's name now."""
+        name = self._names.get(job)
+        return None if name is None else super().find(self._current[name])
+
+    def request_preempted(self, request: Request) -> None:
+        """Start counting afresh."""
+        self._ordinals[request.name] = 0
+
+
+class OwesAgainAfterReadmission(PinLedger):
+    """A request admitted again has its outstanding jobs owed by every rank once more."""
+
+    def request_admitted(self, request: Request) -> None:
+        """Register the outstanding jobs anew."""
+        for entry in self.entries.values():
+            if entry.request is request:
+                entry.ranks_owed = list(range(self.num_ranks))
+
+
+class IgnoresFinishedRequests(PinLedger):
+    """A report for a request that has finished is taken for one that came twice."""
+
+    def find(self, job: int) -> PinEntry | None:
+        """Look the job up among those of unfinished requests."""
+        entry = super().find(job)
+        return None if entry is None or entry.request.finished else entry
+
+
+class ReleasesAfterFirstRank(PinLedger):
+    """The first rank's report is taken for the whole job's."""
+
+    def is_complete(self, entry: PinEntry) -> bool:
+        """Do not wait for the other ranks."""
+        return True

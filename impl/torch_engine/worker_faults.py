@@ -1,0 +1,66 @@
+"""Workers that somebody got wrong: the order of device work, and what is put when."""
+
+from __future__ import annotations
+
+from cowtail.impl.torch_engine.forward import StepInputs, forward
+from cowtail.impl.torch_engine.store import StoreKey
+from cowtail.impl.torch_engine.streams import Event
+from cowtail.impl.torch_engine.worker import Entry, QueuedJob, Worker
+
+
+class ChecksStoreWhenQueued(Worker):
+    """What the store has is looked up when a job is queued, not when it runs.
+
+    A store that is in flight is not seen, and the same block is stored again.
+    """
+
+    def enqueue(self, queued: QueuedJob, step: Event) -> None:
+        """Look everything up now."""
+        entries = self.boundary_entries(queued) + self.normal_entries(queued)
+        missing = super().missing(queued, entries)
+        looked_up: dict[int, set[StoreKey]] = self.__dict__.setdefault("_looked_up", {})
+        looked_up[queued.job] = {entry.key for entry in missing}
+        super().enqueue(queued, step)
+
+    def missing(self, queued: QueuedJob, entries: list[Entry]) -> list[Entry]:
+        """Return what was missing when the job was queued."""
+        looked_up: dict[int, set[StoreKey]] = self.__dict__["_looked_up"]
+        return [entry for entry in entries if entry.key in looked_up[queued.job]]
+
+
+class MovesOffsetOnFailure(Worker):
+    """The durable offset moves with the job, whether or not its puts went well."""
+
+    def put_failed(self, queued: QueuedJob) -> None:
+        """Take the job's save for done."""
+        save_to = queued.metadata.job.save_to
+        if save_to > 0:
+            self.saved[queued.request] = save_to
+
+
+class SavesEveryGroupByPosition(Worker):
+    """A normal save walks the tables of all groups, states and their nulls included."""
+
+    def groups_saved(self) -> list[int]:
+        """Return all groups."""
+        return list(range(len(self.scope.groups)))
+
+
+class CopiesAfterForward(Worker):
+    """Copies-on-write run behind the forward pass, which has overwritten their sources."""
+
+    def run_step(self, inputs: StepInputs) -> None:
+        """Zero, move states, compute, and copy at last."""
+        self.zero_new_blocks(inputs)
+        if inputs.state_copies is not None:
+            self.memory.copy(*inputs.state_copies)
+        for wave in inputs.waves:
+            forward(self.memory, wave, self.rank)
+        self.copy_blocks(inputs)
+
+
+class ForgetsToZero(Worker):
+    """New blocks keep the bytes of whoever had them last."""
+
+    def zero_new_blocks(self, inputs: StepInputs) -> None:
+        """Leave them."""
