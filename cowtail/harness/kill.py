@@ -1,14 +1,16 @@
 """The kill matrix: every fault of the engine and every broken rule of the model must be caught.
 
-A fault is looked for by tours of small scopes, bounded, and then by fuzzing; what is found is
-reduced. A broken rule is looked for by the explorer in the scope that it names. A property
-that kills nothing, and a fault that survives, is a gap in the harness.
+A fault is looked for by a tour of the scope that it names, bounded, then by fuzzing, then by
+tours of the other scopes; what is found is reduced. A broken rule is looked for by the explorer
+in the scope that it names. A property that kills nothing, and a fault that survives, is a gap
+in the harness.
 """
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import attrs
@@ -18,6 +20,7 @@ from cowtail.harness.lockstep import Finding
 from cowtail.harness.reducer import Reduced, reduce, shortest
 from cowtail.harness.target import TorchTarget
 from cowtail.harness.tours import tour
+from cowtail.models.scope import Scope
 from cowtail.spec.broken_rules import BROKEN_RULES, BrokenRule, broken_rule
 from cowtail.spec.checks import PINS_DRAIN, QUIESCENCE, check_scope
 from cowtail.spec.invariants import PROPERTIES
@@ -29,8 +32,8 @@ TOUR_STEPS = 4_000
 """Steps of one scope's tour that are tried on a fault before the next scope."""
 
 FUZZ_SEED = 1
-FUZZ_EXAMPLES = 400
-"""Examples that are tried on a fault which no tour has caught."""
+FUZZ_EXAMPLES = 150
+"""Examples that are tried on a fault which the tour of its own scope has not caught."""
 
 SHORTEST_TARGET_ACTIONS = 4_000
 """Actions on the target that the search for a still shorter trace may take."""
@@ -115,21 +118,13 @@ def kill_engine_fault(fault: Fault, device: str = "cpu") -> Kill:
     """Start the torch engine with a fault and look for a divergence until the bounds are spent."""
     started = time.perf_counter()
     target = TorchTarget((fault.name,), device)
-    spent = 0
-    where = ""
+    spent, where = 0, ""
     finding: Finding | None = None
-    for name in dict.fromkeys((fault.scope_hint, *SCOPES)):
-        if name not in SCOPES:  # a hint may be a scope that is not among the named ones
-            continue
-        report = tour(SCOPES[name], target, max_steps=TOUR_STEPS)
-        spent += report.steps
-        if report.finding is not None:
-            finding, where = report.finding, name
+    for place, search in _searches(fault, target):
+        actions, finding = search()
+        spent, where = spent + actions, place
+        if finding is not None:
             break
-    if finding is None:
-        fuzzed = fuzz(target, seed=FUZZ_SEED, max_examples=FUZZ_EXAMPLES)
-        spent += fuzzed.actions
-        finding, where = fuzzed.finding, "fuzzing"
     found = None if finding is None else shortest_known(finding, target)
     return Kill(
         fault.name,
@@ -145,6 +140,28 @@ def kill_engine_fault(fault: Fault, device: str = "cpu") -> Kill:
         if found is None
         else Trace(found.scope, found.actions, target=target.name, faults=target.faults),
     )
+
+
+_Search = Callable[[], tuple[int, Finding | None]]
+
+
+def _searches(fault: Fault, target: TorchTarget) -> Iterator[tuple[str, _Search]]:
+    """Yield where to look, what is most likely to find it first."""
+
+    def toured(scope: Scope) -> tuple[int, Finding | None]:
+        report = tour(scope, target, max_steps=TOUR_STEPS)
+        return report.steps, report.finding
+
+    def fuzzed() -> tuple[int, Finding | None]:
+        report = fuzz(target, seed=FUZZ_SEED, max_examples=FUZZ_EXAMPLES)
+        return report.actions, report.finding
+
+    if fault.scope_hint in SCOPES:
+        yield fault.scope_hint, functools.partial(toured, SCOPES[fault.scope_hint])
+    yield "fuzzing", fuzzed
+    for name, scope in SCOPES.items():
+        if name != fault.scope_hint:
+            yield name, functools.partial(toured, scope)
 
 
 def shortest_known(finding: Finding, target: TorchTarget) -> Reduced:

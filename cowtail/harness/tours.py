@@ -11,6 +11,7 @@ its steps are cut into tests, and greedy tours are a small multiple of the edges
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -119,24 +120,44 @@ def edges_of(graph: StateGraph[State, Action]) -> list[dict[Edge, Action]]:
     return edges
 
 
+@attrs.frozen(eq=False)
+class _Map:
+    """A scope's graph with its edges; ``keys`` are filled in as they are needed."""
+
+    machine: LifecycleMachine
+    graph: StateGraph[State, Action]
+    edges: list[dict[Edge, Action]]
+    keys: dict[int, Hashable] = attrs.field(factory=dict)
+
+    def key_of(self, state: int) -> Hashable:
+        """Return the search key of a state of the graph."""
+        if state not in self.keys:
+            self.keys[state] = self.machine.key(self.graph.states[state])
+        return self.keys[state]
+
+
+@functools.lru_cache(maxsize=4)  # the kill matrix tours the same few scopes once a fault
+def _map_of(scope: Scope) -> _Map:
+    """Explore a scope with the model's rules as they are: never under a broken one."""
+    machine = LifecycleMachine(scope)
+    exploration = explore(machine, max_states=MAX_STATES, max_seconds=None, keep_graph=True)
+    if exploration.graph is None or not exploration.complete:
+        raise TooLarge(
+            f"scope {scope.name!r} has more than {MAX_STATES:,} states: too many for a tour; "
+            "use a smaller scope, or fuzz"
+        )
+    return _Map(machine, exploration.graph, edges_of(exploration.graph))
+
+
 class _Tour:
     """One tour of a scope: what was planned, taken, and found."""
 
     def __init__(self, scope: Scope, target: Target) -> None:
         self.scope = scope
         self.target = target
-        self.machine = LifecycleMachine(scope)
-        exploration = explore(self.machine, max_states=MAX_STATES, keep_graph=True)
-        if exploration.graph is None or not exploration.complete:
-            raise TooLarge(
-                f"scope {scope.name!r} has more than {MAX_STATES:,} states: too many for a tour; "
-                "use a smaller scope, or fuzz"
-            )
-        self.graph = exploration.graph
-        self.edges = edges_of(self.graph)
-        self.keys: dict[int, Hashable] = {}
-        self.in_all = sum(map(len, self.edges))
-        self.plan = _Plan([list(out) for out in self.edges])
+        self.map = _map_of(scope)
+        self.in_all = sum(map(len, self.map.edges))
+        self.plan = _Plan([list(out) for out in self.map.edges])
         self.detours: list[tuple[int, Edge]] = []
         self.taken = self.tests = self.steps = 0
 
@@ -166,20 +187,18 @@ class _Tour:
     def _action(self, state: State, edge: Edge) -> Action | None:
         """Return the action of ``edge`` as ``state`` has it, with its own blocks and ranks."""
         name, following = edge
-        wanted = self.keys.get(following)
-        if wanted is None:
-            wanted = self.keys[following] = self.machine.key(self.graph.states[following])
+        wanted = self.map.key_of(following)
         for action in lifecycle.enabled(self.scope, state):
             if action.name == name:
                 successor = lifecycle.step(self.scope, state, action).state
-                if self.machine.key(successor) == wanted:
+                if self.map.machine.key(successor) == wanted:
                     return action
         return None
 
     def detour(self, state: int, edge: Edge) -> None:
         """Take an edge from the representative of its state. Raises Diverged."""
         with self._test() as pair:
-            for action in (*self.graph.path_to(state), self.edges[state][edge]):
+            for action in (*self.map.graph.path_to(state), self.map.edges[state][edge]):
                 self._perform(pair, action)
         self.taken += 1
 

@@ -45,8 +45,7 @@ def test_every_edge_of_a_named_scope_agrees(name: str) -> None:
     assert report.complete
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_short_fuzz_agrees_and_does_everything_required(seed: int) -> None:
-    report = fuzz(TorchTarget(), seed=seed, max_examples=60)
+def test_a_short_fuzz_agrees_and_does_everything_required() -> None:
+    report = fuzz(TorchTarget(), seed=1, max_examples=60)
     assert report.finding is None, report.finding.divergence.explain()
     assert report.verdict is Verdict.HOLDS, report.missing
