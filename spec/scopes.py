@@ -107,6 +107,18 @@ THREE_RANKS = Scope(
 )
 """Three ranks report two jobs late and in any order: pins wait for the last one."""
 
+TWO_GENERATIONS = Scope(
+    name="two_generations",
+    groups=(full_attention(2), mamba(2)),
+    hash_unit=1,
+    num_blocks=7,
+    requests=(RequestSpec("a", "abc", max_tokens=1),),
+    role=Role.PRODUCER,
+    max_preemptions=1,
+    may_abort=(),
+)
+"""Preempted with a job on two ranks, and admitted again before they have reported it."""
+
 PREEMPT_UNDER_PRESSURE = Scope(
     name="preempt_under_pressure",
     groups=(full_attention(2), mamba(2)),
@@ -130,6 +142,7 @@ SCOPES: dict[str, Scope] = {
         ASYNC_TWO_STEPS,
         FAULTY_STORE,
         THREE_RANKS,
+        TWO_GENERATIONS,
         PREEMPT_UNDER_PRESSURE,
     )
 }
@@ -152,6 +165,7 @@ _NEVER_TAKEN = {
     "continuation": ("preempt",),
     "faulty_store": ("preempt", "abort"),
     "three_ranks": ("preempt",),
+    "two_generations": ("abort",),
     "preempt_under_pressure": ("abort",),
 }
 """Actions that a scope's bounds leave out: no budget for preemptions, nobody may abort."""

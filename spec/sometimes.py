@@ -41,6 +41,9 @@ SOMETIMES: tuple[SometimesProperty, ...] = (
     SometimesProperty("stale output ignored", "async_two_steps", "domain d"),
     SometimesProperty("retired job skipped", "async_two_steps", "domain f"),
     SometimesProperty("prefix save failed", "faulty_store", "R19"),
+    SometimesProperty("preempted with a job in flight", "two_generations", "K19, K26"),
+    SometimesProperty("retired job skipped", "two_generations", "domain f"),
+    SometimesProperty("resumed after preemption", "two_generations", "domain d"),
     SometimesProperty("resumed after preemption", "preempt_under_pressure", "domain d"),
     SometimesProperty("preempted with a job in flight", "preempt_under_pressure", "K19, K26"),
 )
