@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Create the environment in which real vLLM is driven: scripts/vllm-env.sh [FOLDER]
 #
-# FOLDER defaults to .venv-vllm. PYTHON chooses the interpreter, PIP_ARGS is passed to pip (for
-# instance an index with CPU builds of torch). Quick when run again: it does nothing unless this
-# script, the requirements or the constraints have changed.
+# FOLDER defaults to .venv-vllm, below the repository. PYTHON chooses the interpreter, PIP_ARGS is
+# passed to pip (for instance an index with CPU builds of torch). Quick when run again: it does
+# nothing unless this script, the requirements or the constraints have changed.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -13,7 +13,8 @@ release=0.32.0
 requirements=impl/vllm_engine/requirements.txt
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
-stamp=$(cat "$0" "$requirements" constraints.txt pyproject.toml | sha256sum | cut -d' ' -f1)
+stamp=$(cat scripts/vllm-env.sh "$requirements" constraints.txt pyproject.toml |
+    sha256sum | cut -d' ' -f1)
 if [[ -f $folder/.ready && $(<"$folder/.ready") == "$stamp" ]]; then
     exit 0
 fi

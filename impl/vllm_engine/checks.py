@@ -89,7 +89,7 @@ def loads_do_not_race(session: Session) -> str | None:
     Loads are not ordered with the device's stream. Checked when the load is dispatched,
     whichever of the two would have come first.
     """
-    return next(iter(session.racing_loads), None)
+    return next(iter(session.ledger.racing_loads), None)
 
 
 def handoffs_are_true(session: Session) -> str | None:
@@ -98,7 +98,7 @@ def handoffs_are_true(session: Session) -> str | None:
     Not null, not past the end of prefill, referenced when it is handed over; its contents are
     compared once the step that carries it has been executed.
     """
-    return next(iter(session.wrong_handoffs), None)
+    return next(iter(session.ledger.wrong_handoffs), None)
 
 
 def stored_bytes_are_true(session: Session) -> str | None:
@@ -114,9 +114,9 @@ def pins_last_until_all_reported(session: Session) -> str | None:
     """
     pins, references = session.view.pins(), session.view.references()
     for job, pin in pins.items():
-        if job not in session.jobs and pin.ranks_left != session.config.num_ranks:
+        if job not in session.ledger.jobs and pin.ranks_left != session.config.num_ranks:
             return f"job {job} was not sent yet, but waits for {pin.ranks_left} ranks only"
-    for job, owed in session.jobs.items():
+    for job, owed in session.ledger.jobs.items():
         held = pins.get(job)
         ranks = ", ".join(str(rank) for rank in owed.ranks)
         if owed.ranks and owed.blocks:
@@ -139,7 +139,7 @@ def handed_off_at_most_once(session: Session) -> str | None:
 
     A generation ends when the request is preempted.
     """
-    return next(iter(session.repeated_handoffs), None)
+    return next(iter(session.ledger.repeated_handoffs), None)
 
 
 def markers_are_of_live_tails(session: Session) -> str | None:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections import Counter
 from typing import Any
 
 import attrs
@@ -29,7 +28,8 @@ import attrs
 from cowtail.impl.vllm_engine.build import build, build_request
 from cowtail.impl.vllm_engine.checks import QUIESCENCE, Violation, check
 from cowtail.impl.vllm_engine.config import EngineConfig, RunLoad
-from cowtail.impl.vllm_engine.device import MAMBA, NULL_BLOCK, Device, why_not_under_key
+from cowtail.impl.vllm_engine.device import NULL_BLOCK, Device, why_not_under_key
+from cowtail.impl.vllm_engine.ledger import Ledger, Step
 from cowtail.impl.vllm_engine.memory import Memory, show
 from cowtail.impl.vllm_engine.ranks import Rank, build_ranks
 from cowtail.impl.vllm_engine.store import Store
@@ -59,27 +59,6 @@ class NotPossible(Exception):
     """An action is not possible now; the message says why."""
 
 
-@attrs.define
-class Step:
-    """A scheduled step; ``output`` is None until the device has run it.
-
-    ``touched`` are the blocks that it copies or writes.
-    """
-
-    scheduled: Any
-    touched: frozenset[int]
-    output: Any = None
-
-
-@attrs.define
-class OwedJob:
-    """A store job as its metadata describes it: blocks it reads, ranks that have yet to report."""
-
-    request: str
-    blocks: tuple[int, ...]
-    ranks: list[int]
-
-
 class Session:
     """One engine and its ranks. Every action is followed by a check of all properties."""
 
@@ -103,17 +82,10 @@ class Session:
         self._aggregator = vllm.connector_utils.KVOutputAggregator(config.num_ranks)
         self.requests: dict[str, Any] = {}
         self.steps: list[Step] = []
-        self.jobs: dict[int, OwedJob] = {}
-        self.wrong_handoffs: list[str] = []
-        self.repeated_handoffs: list[str] = []
-        self.racing_loads: list[str] = []
-        self.statistics: Counter[str] = Counter()
+        self.ledger = Ledger(config, self.view, self.memories, self.prefixes)
+        self.statistics = self.ledger.statistics
         self.actions: list[Action] = []
         self.drain_began: int | None = None
-        self._generations: Counter[str] = Counter()
-        self._handed_off: set[tuple[str, int, int, int]] = set()
-        self._job_steps: dict[int, Step] = {}
-        self._outlived: set[int] = set()
 
     # What is possible
 
@@ -185,7 +157,8 @@ class Session:
             case RunJob():
                 if rank.next_job is None:
                     return f"rank {rank.index} has no job"
-                if self._job_steps[rank.next_job.store_job_id].output is None:
+                job = rank.next_job.store_job_id
+                if any(step.output is None and job in step.jobs for step in self.steps):
                     return f"the step of rank {rank.index}'s next job has not been executed"
             case RunLoad():
                 if rank.next_load is None:
@@ -212,7 +185,7 @@ class Session:
             self._carry_out(action)
         except Exception as error:
             raise Violation("A", f"{action} raised {_place(error)}") from error
-        self._count_outlived()
+        self.ledger.note_finished(self.requests)
         check(self)
 
     def do_all(self, *actions: Action) -> None:
@@ -256,16 +229,7 @@ class Session:
 
     def _schedule(self) -> None:
         scheduled = self.scheduler.schedule()
-        self.statistics["empty steps"] += not scheduled.num_scheduled_tokens
-        self._note_loads(scheduled)
-        step = Step(scheduled, self._touched(scheduled))
-        self.steps.append(step)
-        for name in sorted(scheduled.preempted_req_ids or ()):
-            self._generations[name] += 1
-            self.statistics["preemptions"] += 1
-            waiting = any(job.request == name and job.ranks for job in self.jobs.values())
-            self.statistics["preemptions with a job in flight"] += waiting
-        self._note_jobs(step)
+        self.steps.append(self.ledger.note_pass(scheduled, self.steps))
         # Ranks are processes of their own: each gets a copy, as pickling would make it.
         metadata = pickle.dumps(scheduled.kv_connector_metadata)
         for rank in self.ranks:
@@ -280,16 +244,14 @@ class Session:
             req_id_to_index={name: index for index, name in enumerate(sampled)},
             sampled_token_ids=list(sampled.values()),
         )
-        for request in step.scheduled.kv_connector_metadata.requests:
-            self._check_contents(request)
+        self.ledger.note_executed(step)
 
     def _update(self, with_reports: bool) -> None:
         vllm = surface()
         step = self.steps.pop(0)
         if with_reports:
             for rank in self.ranks:
-                for job in rank.reported_jobs:
-                    self.jobs[job].ranks.remove(rank.index)
+                self.ledger.note_reported(rank.index, rank.reported_jobs)
             outputs = [
                 vllm.outputs.ModelRunnerOutput(
                     req_ids=[], req_id_to_index={}, kv_connector_output=rank.take_reports()
@@ -318,100 +280,6 @@ class Session:
         for index, block_hash in enumerate(request.block_hashes):
             self.prefixes.setdefault(bytes(block_hash), tokens[: (index + 1) * unit])
 
-    def _touched(self, scheduled: Any) -> frozenset[int]:
-        """Return the blocks that a step copies or writes, as the tables are after its pass."""
-        touched = set()
-        for copy in scheduled.kv_cache_block_copies or ():
-            touched |= {copy.src_block_id, copy.dst_block_id}
-        for name, num_tokens in scheduled.num_scheduled_tokens.items():
-            end = self.requests[name].num_computed_tokens
-            attention, states = self.view.tables(name)
-            size = self.config.attention_block_size
-            touched.update(attention[(end - num_tokens) // size : (end - 1) // size + 1])
-            touched.add(states[(end - 1) // self.config.mamba_block_size])
-        return frozenset(touched)
-
-    def _note_loads(self, scheduled: Any) -> None:
-        """Check that no load of this pass goes where an earlier, unexecuted step still works."""
-        for request in scheduled.kv_connector_metadata.requests:
-            if request.load_spec is None:
-                continue
-            loaded = self._load_destinations(request)
-            for step in self.steps:
-                if step.output is None and (both := sorted(loaded & step.touched)):
-                    self.racing_loads.append(
-                        f"{request.req_id} loads into {both}, which a step that the device has "
-                        "not run yet copies or writes"
-                    )
-
-    def _load_destinations(self, request: Any) -> set[int]:
-        """Return the blocks that a load fills: those from the aligned local hit on."""
-        lcm = self.config.lcm_block_size
-        start = request.load_spec.vllm_cached_tokens // lcm * lcm
-        sizes = (self.config.attention_block_size, self.config.mamba_block_size)
-        return {
-            block
-            for table, size in zip(request.block_ids, sizes, strict=True)
-            for block in table[start // size :]
-            if block != NULL_BLOCK
-        }
-
-    def _note_jobs(self, step: Step) -> None:
-        """Take down the jobs that a step carries, and check what is handed to them (S7, S10)."""
-        references = self.view.references()
-        for request in step.scheduled.kv_connector_metadata.requests:
-            if not request.can_save:
-                continue
-            job = request.store_job_id
-            puts = self._boundary_puts(request)
-            blocks = {put.block_id for put in puts}
-            if request.token_len_chunk:
-                for group, table in enumerate(request.block_ids):
-                    if group != MAMBA:
-                        blocks.update(block for block in table if block != NULL_BLOCK)
-            self.jobs[job] = OwedJob(
-                request.req_id, tuple(sorted(blocks)), list(range(self.config.num_ranks))
-            )
-            self._job_steps[job] = step
-            for put in puts:
-                self._note_put(request, put, references, step)
-
-    def _note_put(self, request: Any, put: Any, references: dict[int, int], step: Step) -> None:
-        name = request.req_id
-        what = f"block {put.block_id} of {name} at {put.num_tokens} tokens"
-        if put.block_id == NULL_BLOCK:
-            self.wrong_handoffs.append(f"{what} is the null block")
-        elif not references[put.block_id]:
-            self.wrong_handoffs.append(f"{what} is handed off without a reference")
-        if put.group_id != MAMBA:
-            return
-        if put.num_tokens > request.prefill_end_tokens:
-            self.wrong_handoffs.append(
-                f"{what} is past the end of prefill, {request.prefill_end_tokens}"
-            )
-        handoff = (name, self._generations[name], put.group_id, put.num_tokens)
-        if handoff in self._handed_off:
-            self.repeated_handoffs.append(f"{what} is handed off a second time")
-        self._handed_off.add(handoff)
-        if put.num_tokens % self.config.mamba_block_size:
-            finished = name in step.scheduled.finished_req_ids
-            self.statistics[f"tails handed off {'at finish' if finished else 'by CoW'}"] += 1
-
-    def _boundary_puts(self, request: Any) -> list[Any]:
-        return getattr(request, surface().release.boundary_puts) or []
-
-    def _check_contents(self, request: Any) -> None:
-        """Compare a job's boundary blocks with their hashes, its step having been executed."""
-        for put in self._boundary_puts(request):
-            index = put.num_tokens // self.config.hash_unit - 1
-            if index >= len(request.block_hashes):
-                continue
-            prefix = self.prefixes[bytes(request.block_hashes[index])]
-            for rank, memory in enumerate(self.memories):
-                why = why_not_under_key(self.config, memory, put.block_id, put.group_id, prefix)
-                if why is not None:
-                    self.wrong_handoffs.append(f"{request.req_id} on rank {rank}: {why}")
-
     def _check_put(self, key: str, block: int, memory: Memory) -> str | None:
         group = int(key.split("@group:")[1].split("@")[0])
         prefix = self.prefixes.get(bytes.fromhex(key.rsplit("@", 1)[1]))
@@ -421,12 +289,6 @@ class Session:
             return f"block {block} is stored under the hash of no request's prefix"
         why = why_not_under_key(self.config, memory, block, group, prefix)
         return None if why is None else f"the key at {show(prefix)} is stored wrong: {why}"
-
-    def _count_outlived(self) -> None:
-        for job, owed in self.jobs.items():
-            if owed.ranks and owed.blocks and self.requests[owed.request].is_finished():
-                self._outlived.add(job)
-        self.statistics["pins outliving requests"] = len(self._outlived)
 
     # Draining
 

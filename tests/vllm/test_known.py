@@ -4,13 +4,17 @@ These tests fail when a release no longer shows the defect: then the finding lea
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import pytest
 
 from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.config import EngineConfig, RunLoad
+from cowtail.impl.vllm_engine.fuzz import Finding
 from cowtail.impl.vllm_engine.known import KNOWN_FINDINGS, known_finding
+from cowtail.impl.vllm_engine.ledger import Ledger
+from cowtail.impl.vllm_engine.regression import regression
 from cowtail.impl.vllm_engine.session import Session
 from cowtail.models.actions import (
     Action,
@@ -76,7 +80,7 @@ def test_a_producer_loads_into_the_source_of_a_copy_that_is_in_flight() -> None:
 def test_the_racing_load_really_corrupts_what_the_request_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Session, "_note_loads", lambda session, scheduled: None)
+    monkeypatch.setattr(Ledger, "note_loads", lambda ledger, scheduled, in_flight: None)
     session = racing_session()
     violation = violation_of(session, [SchedulePass(), RunLoad(0), RunLoad(1), Execute()])
     assert violation.identifier == "S5"
@@ -144,3 +148,23 @@ def test_a_violation_of_another_property_is_not_taken_for_a_known_one() -> None:
     session = Session(RACING)
     session.do_all(Submit("a"), SchedulePass(), Execute(), UpdateFromOutput())
     assert known_finding(session, Violation("L2", "made up")) is None
+
+
+def test_a_finding_becomes_a_test_that_fails_as_long_as_it_is_there() -> None:
+    actions = (Submit("a"), SchedulePass(), RunLoad(0, failed=True), RunLoad(1), Execute())
+    finding = Finding(
+        identifier="L2",
+        reason="not quiescent",
+        config=RETRYING,
+        actions=(*actions, UpdateConnectorOutput()),
+        seed=1,
+        episode=2,
+    )
+    source = regression(finding)
+    assert len(source.splitlines()) <= 40
+    namespace: dict[str, Any] = {}
+    exec(source, namespace)
+    assert namespace["CONFIG"] == RETRYING
+    assert namespace["ACTIONS"] == finding.actions
+    with pytest.raises(Violation, match="L2: not quiescent"):
+        namespace["test_l2_seed_1"]()

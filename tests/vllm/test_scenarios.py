@@ -129,7 +129,7 @@ def test_a_consumer_hands_nothing_off() -> None:
     run_to_boundary(session, 44)
     session.do(Abort("p"))
     session.drain()
-    assert not session.jobs
+    assert not session.ledger.jobs
     assert not session.store.values
 
 
