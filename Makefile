@@ -53,10 +53,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/lockstep_speed.py
 
 docs: $(READY)
-	@for view in block request job handoff; do \
-		$(BIN)/cowtail draw --scope lone_producer --scope shared_prefix --view $$view \
-			--out docs/diagrams/$$view-life.svg; \
-	done
+	$(BIN)/python -m cowtail.spec.diagrams docs/diagrams
 
 clean:
 	rm -rf $(VENV) .venv-vllm out .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -76,7 +76,7 @@ def _merge(merged: nx.MultiDiGraph, part: nx.MultiDiGraph) -> None:
 
 
 def _decorate(graph: nx.MultiDiGraph, view: View) -> None:
-    steps = set(zip(view.story, view.story[1:], strict=False))
+    steps = {step for way in view.story for step in zip(way, way[1:], strict=False)}
     for node, data in graph.nodes(data=True):
         data["label"] = str(node)
         data["kind"] = view.kinds[node]

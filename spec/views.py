@@ -25,7 +25,7 @@ class View:
     """One projection.
 
     ``items`` returns the phase of each tracked item. ``kinds`` groups phases into the colour
-    classes of the drawing; ``story`` lists phases in the order in which a life usually goes.
+    classes of the drawing; ``story`` lists the ways that a life usually goes, phase by phase.
     """
 
     name: str
@@ -33,7 +33,7 @@ class View:
     caption: str
     items: Callable[[Scope, State], Items]
     kinds: dict[str, str]
-    story: tuple[str, ...]
+    story: tuple[tuple[str, ...], ...]
 
 
 def blocks(scope: Scope, state: State) -> Items:
@@ -141,12 +141,10 @@ VIEWS: dict[str, View] = {
                 BlockPhase.LOST: "lost",
             },
             (
-                BlockPhase.FREE,
-                BlockPhase.ALLOCATED,
-                BlockPhase.TAIL_REGISTERED,
-                BlockPhase.COPIED_ON_WRITE,
-                BlockPhase.PINNED,
-                BlockPhase.FREED_BUT_CACHED,
+                (BlockPhase.FREE, BlockPhase.ALLOCATED, BlockPhase.ALLOCATED_PINNED),
+                (BlockPhase.FREE, BlockPhase.TAIL_REGISTERED, BlockPhase.PINNED),
+                (BlockPhase.FREE, BlockPhase.COPIED_ON_WRITE, BlockPhase.PINNED),
+                (BlockPhase.ALLOCATED_PINNED, BlockPhase.PINNED, BlockPhase.FREED_BUT_CACHED),
             ),
         ),
         View(
@@ -165,13 +163,15 @@ VIEWS: dict[str, View] = {
                 "finished": "outside",
             },
             (
-                "new",
-                "waiting",
-                "prefilling",
-                "at its boundary",
-                "decoding",
-                "finished, job pinned",
-                "finished",
+                (
+                    "new",
+                    "waiting",
+                    "prefilling",
+                    "at its boundary",
+                    "decoding",
+                    "finished, job pinned",
+                    "finished",
+                ),
             ),
         ),
         View(
@@ -191,12 +191,14 @@ VIEWS: dict[str, View] = {
                 "complete": "outside",
             },
             (
-                "not yet",
-                "shipped with a step",
-                "queued on the ranks",
-                "queued on the ranks, run by some",
-                "run by every rank",
-                "complete",
+                (
+                    "not yet",
+                    "shipped with a step",
+                    "queued on the ranks",
+                    "queued on the ranks, run by some",
+                    "run by every rank",
+                    "complete",
+                ),
             ),
         ),
         View(
@@ -216,12 +218,15 @@ VIEWS: dict[str, View] = {
                 "not stored": "lost",
             },
             (
-                "not yet",
-                "registered",
-                "copied, offered",
-                "handed off, shipped",
-                "with the ranks",
-                "stored",
+                (
+                    "not yet",
+                    "registered",
+                    "copied, offered",
+                    "handed off, shipped",
+                    "with the ranks",
+                    "stored",
+                ),
+                ("registered", "handed off at finish", "handed off, shipped"),
             ),
         ),
     )
