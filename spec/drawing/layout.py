@@ -31,9 +31,9 @@ _LAYER_HEIGHT = 120
 _LAYERINGS = 6
 _DRAWN = 4
 _ORDERS = 2
-_QUICK_STARTS = 2
-_THOROUGH_STARTS = 12
-_WORK = 250_000
+_QUICK_STARTS = 3
+_THOROUGH_STARTS = 30
+_WORK = 600_000
 """Bound of either round of the search: pairs of items in a layer, summed over all starts."""
 
 

@@ -4,10 +4,10 @@ A link that spans several layers is a chain of *strands*, each between neighbour
 points that stand for it in the layers between. Two strands between the same layers cross if and
 only if their ends are in opposite orders; the drawing adds no other crossing.
 
-From several deterministic starts, layers are sorted by the mean place of their neighbours, then
-each item is moved to the place in its layer with the fewest crossings (sifting), until nothing
-moves. Exhaustive search was left out: sifting finds no crossings for every planar life that we
-have seen, and layers of a dozen items are far beyond enumeration.
+From several deterministic starts, layers are sorted by the mean place of their neighbours, swept
+down and up; then single items are moved to the places in their layers with the fewest crossings
+(sifting), until none can be moved. Exhaustive search was left out: a layer of a dozen items has
+too many orders.
 """
 
 from __future__ import annotations
@@ -110,27 +110,36 @@ def _cost(layered: Layered, order: Order) -> tuple[int, int]:
 
 
 def _improved(layered: Layered, start: Order) -> Order:
-    """Return an order that neither sorting by means nor moving one item improves."""
+    """Return an order that no moving of one item within its layer improves."""
     neighbours = _neighbours(layered)
     best, best_cost = start, _cost(layered, start)
     order = [list(layer) for layer in start]
     idle = 0
     for round_number in range(_ROUNDS):
         downward = round_number % 2 == 0
-        depths = range(len(order)) if downward else range(len(order) - 1, -1, -1)
-        for depth in depths:
+        for depth in range(len(order)) if downward else reversed(range(len(order))):
             _sort_by_means(order, depth, neighbours, downward)
-        for depth in depths:
-            _sift(order, depth, neighbours)
-        frozen = tuple(tuple(layer) for layer in order)
-        cost = _cost(layered, frozen)
+        frozen, cost = _frozen(layered, order)
         if cost < best_cost:
             best, best_cost, idle = frozen, cost, 0
         else:
             idle += 1
         if best_cost == (0, 0) or idle == _PATIENCE:
             break
+    order = [list(layer) for layer in best]
+    while best_cost > (0, 0):  # ends: every round but the last has a lower cost
+        for depth in range(len(order)):
+            _sift(order, depth, neighbours)
+        frozen, cost = _frozen(layered, order)
+        if cost >= best_cost:
+            break
+        best, best_cost = frozen, cost
     return best
+
+
+def _frozen(layered: Layered, order: list[list[int]]) -> tuple[Order, tuple[int, int]]:
+    frozen = tuple(tuple(layer) for layer in order)
+    return frozen, _cost(layered, frozen)
 
 
 @attrs.frozen

@@ -94,13 +94,14 @@ class _Picture:
 
     def _wrapped(self, width: float, height: float) -> str:
         size = f'width="{_n(width)}" height="{_n(height)}"'
+        title = escape(self._title)
         return "\n".join(
             [
                 f'<svg xmlns="http://www.w3.org/2000/svg" {size} '
                 f'viewBox="0 0 {_n(width)} {_n(height)}" role="img" '
-                f'aria-label="{escape(self._title)}" font-family="{text.FONT_FAMILY}" fill="{_INK}">',
-                f'<title>{escape(self._title)}</title>',
-                f'<desc>{escape(self._description())}</desc>',
+                f'aria-label="{title}" font-family="{text.FONT_FAMILY}" fill="{_INK}">',
+                f"<title>{title}</title>",
+                f"<desc>{escape(self._description())}</desc>",
                 f'<rect x="0.5" y="0.5" width="{_n(width - 1)}" height="{_n(height - 1)}" rx="8" '
                 f'fill="{_PAPER}" stroke="{_FRAME}"/>',
                 *self._body,
