@@ -179,7 +179,7 @@ _ALL = (
         "K26",
         _vllm("issue 46014"),
         "Admitting a request again makes every rank owe its outstanding jobs once more.",
-        "",
+        "async_two_steps",
         "ledger",
         OwesAgainAfterReadmission,
     ),

@@ -54,10 +54,10 @@ class OwesAgainAfterReadmission(PinLedger):
     """A request admitted again has its outstanding jobs owed by every rank once more."""
 
     def request_admitted(self, request: Request) -> None:
-        """Register the outstanding jobs anew."""
+        """Expect one more report of each outstanding job from each rank."""
         for entry in self.entries.values():
             if entry.request is request:
-                entry.ranks_owed = list(range(self.num_ranks))
+                entry.ranks_owed = sorted([*entry.ranks_owed, *range(self.num_ranks)])
 
 
 class IgnoresFinishedRequests(PinLedger):
