@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import networkx as nx
 
@@ -76,7 +77,7 @@ def _merge(merged: nx.MultiDiGraph, part: nx.MultiDiGraph) -> None:
 
 
 def _decorate(graph: nx.MultiDiGraph, view: View) -> None:
-    steps = {step for way in view.story for step in zip(way, way[1:], strict=False)}
+    steps = {step for way in view.story for step in pairwise(way)}
     for node, data in graph.nodes(data=True):
         data["label"] = str(node)
         data["kind"] = view.kinds[node]

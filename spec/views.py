@@ -215,7 +215,7 @@ VIEWS: dict[str, View] = {
                 "with the ranks": "pinned, ranks",
                 "stored by some ranks": "stored",
                 "stored": "stored",
-                "not stored": "lost",
+                "not stored": "not stored",
             },
             (
                 (
