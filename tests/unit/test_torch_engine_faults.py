@@ -1,0 +1,191 @@
+"""Every fault of the torch engine shows itself in a few actions, written by hand.
+
+The engine with the fault and the one without take the same actions; their observations are equal
+until the last one and differ then, in what the fault is about. A fault that does not show is no
+fault, and one that shows elsewhere is not the one that it says it is.
+"""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from cowtail.harness.notation import parse_actions
+from cowtail.impl.torch_engine import TorchEngine
+from cowtail.impl.torch_engine.faults import FAULTS, parts_with
+from cowtail.models.observations import Observation, Pin, Put, StoreEntry
+from cowtail.models.scope import RequestSpec, Role, Scope, full_attention, mamba
+
+
+def small(
+    prompt: str,
+    max_tokens: int = 1,
+    *more: RequestSpec,
+    steps: int = 1,
+    blocks: int = 10,
+    role: Role = Role.BOTH,
+) -> Scope:
+    """Return a scope of two ranks with blocks of two tokens and hash units of one."""
+    return Scope(
+        name="small",
+        groups=(full_attention(2), mamba(2)),
+        hash_unit=1,
+        num_blocks=blocks,
+        requests=(RequestSpec("a", prompt, max_tokens), *more),
+        max_steps_in_flight=steps,
+        role=role,
+    )
+
+
+TAIL = small("ab")
+"""Its tail is at 1: chunks end at 1 and 2."""
+
+TWIN = small("ab", 1, RequestSpec("b", "ab"))
+AHEAD = small("ab", 2, steps=2)
+
+STEP = "end_pass() execute() update_from_output()"
+FIRST = f"submit(a) begin_pass() admit(a) {STEP}"
+TAIL_STORED = f"{FIRST} abort(a) begin_pass() end_pass() execute() run_job(0) report(0, 0)"
+TWO_STEPS = "submit(a) begin_pass() admit(a) end_pass() begin_pass() extend(a) end_pass()"
+NEXT_LIFE = (
+    f"{TWO_STEPS} execute() execute() update_from_output() begin_pass() preempt(a) end_pass() "
+    "update_from_output() begin_pass() admit(a) end_pass()"
+)
+
+SHORTEST: dict[str, tuple[Scope, str, str]] = {
+    "K01": (TAIL, f"{FIRST} abort(a)", "handoffs"),
+    "K02": (TAIL, "submit(a) begin_pass() admit(a) end_pass() abort(a)", "handoffs"),
+    "K03": (TAIL, f"{FIRST} begin_pass() extend(a) {STEP}", "handoffs"),
+    "K04": (TAIL, f"{FIRST} begin_pass() extend(a) end_pass()", "jobs"),
+    "K05": (TAIL, f"{FIRST} abort(a)", "jobs"),
+    "K08": (
+        small("abc"),
+        "submit(a) begin_pass() admit(a) end_pass() execute() run_job(0, failed)",
+        "ranks",
+    ),
+    "K19": (
+        AHEAD,
+        f"{TWO_STEPS} execute() update_from_output() begin_pass() preempt(a)",
+        "pins",
+    ),
+    "K20": (AHEAD, NEXT_LIFE, "pins"),
+    "K23": (small("abc"), f"{FIRST} begin_pass() extend(a) {STEP}", "jobs"),
+    "K24": (
+        TWIN,
+        f"submit(b) {FIRST} abort(a) begin_pass() admit(b) end_pass() execute() "
+        "run_job(0) run_job(0)",
+        "puts",
+    ),
+    "K25": (TAIL, f"{FIRST} begin_pass() extend(a) end_pass()", "pins"),
+    "K26": (AHEAD, NEXT_LIFE, "pins"),
+    "tail_emitted_twice": (TAIL, "submit(a) begin_pass() admit(a) end_pass()", "handoffs"),
+    "pin_never_released": (TAIL, f"{TAIL_STORED} update_connector_output()", "pins"),
+    "pin_released_after_first_rank": (TAIL, f"{TAIL_STORED} update_connector_output()", "released"),
+    "offloaded_past_boundary": (TAIL, f"{FIRST} abort(a)", "jobs"),
+    "reference_forgotten_by_cow": (TAIL, f"{FIRST} begin_pass() extend(a)", "ref_counts"),
+    "null_block_offloaded": (
+        small("abcde"),
+        "submit(a) begin_pass() admit(a) end_pass() execute() run_job(0)",
+        "puts",
+    ),
+    "freed_head_first": (
+        small("abcdef", role=Role.NONE),
+        f"{FIRST} begin_pass() preempt(a)",
+        "free",
+    ),
+    "moved_keys_lost": (TAIL, f"{FIRST} begin_pass() extend(a)", "keys"),
+    "stale_output_counted": (
+        AHEAD,
+        f"{TWO_STEPS} execute() execute() update_from_output() begin_pass() preempt(a) end_pass() "
+        "update_from_output()",
+        "requests",
+    ),
+    "copy_after_forward": (TAIL, f"{FIRST} begin_pass() extend(a) end_pass() execute()", "memory"),
+    "blocks_not_zeroed": (
+        small("ab", 1, RequestSpec("b", "wx"), RequestSpec("c", "yz"), blocks=5, role=Role.NONE),
+        f"{FIRST} begin_pass() extend(a) {STEP} submit(b) begin_pass() admit(b) {STEP} abort(b) "
+        "submit(c) begin_pass() admit(c) end_pass() execute()",
+        "memory",
+    ),
+}
+
+
+def differing(one: Observation, other: Observation) -> set[str]:
+    """Return the fields of two observations, effects included, that are not equal."""
+    return {
+        field.name
+        for value, against in ((one, other), (one.effects, other.effects))
+        for field in attrs.fields(type(value))
+        if getattr(value, field.name) != getattr(against, field.name)
+    }
+
+
+def observations_at_the_end(fault: str) -> tuple[Observation, Observation]:
+    """Return what the good and the faulty engine show at the first difference."""
+    scope, text, _ = SHORTEST[fault]
+    good, faulty = TorchEngine(scope), TorchEngine(scope, faults=[fault])
+    actions = parse_actions(text)
+    for number, action in enumerate(actions, start=1):
+        good.perform(action)
+        faulty.perform(action)
+        if number < len(actions):
+            assert good.observe() == faulty.observe(), f"differs at {action} already"
+    return good.observe(), faulty.observe()
+
+
+def test_every_fault_has_its_actions() -> None:
+    assert set(SHORTEST) == set(FAULTS)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_shows_in_what_it_is_about(fault: str) -> None:
+    good, faulty = observations_at_the_end(fault)
+    assert SHORTEST[fault][2] in differing(good, faulty)
+
+
+def test_k04_stores_the_running_block_as_the_boundary_state() -> None:
+    good, faulty = observations_at_the_end("K04")
+    (durable,) = (put for put in good.effects.jobs[0].puts if put.group == 1 and put.boundary == 1)
+    wrong = Put(1, good.requests[0].tables[1][0], 1)
+    assert durable.block not in good.requests[0].tables[1]
+    assert wrong in faulty.effects.jobs[0].puts
+
+
+def test_k20_loses_the_pin_of_the_life_before() -> None:
+    good, faulty = observations_at_the_end("K20")
+    assert len(good.pins) == 2
+    assert [pin.job for pin in faulty.pins] == [1]
+    assert faulty.ref_counts == good.ref_counts, "the references of the lost pin stay: a leak"
+
+
+def test_k26_expects_reports_that_never_come() -> None:
+    good, faulty = observations_at_the_end("K26")
+    assert good.pins[0].ranks_owed == (0, 1)
+    assert faulty.pins[0] == Pin(0, good.pins[0].blocks, (0, 0, 1, 1))
+
+
+def test_k23_stores_a_slot_that_was_never_written() -> None:
+    scope, text, _ = SHORTEST["K23"]
+    engine = TorchEngine(scope, faults=["K23"])
+    for action in parse_actions(f"{text} begin_pass() end_pass() execute() run_job(0) run_job(0)"):
+        engine.perform(action)
+    puts = engine.perform(parse_actions("run_job(0)")[0]).puts
+    assert puts == (StoreEntry(0, 0, "abcz", ("abc", "")),)
+
+
+def test_null_block_offloaded_stores_nothing_under_a_key() -> None:
+    _, faulty = observations_at_the_end("null_block_offloaded")
+    assert StoreEntry(0, 1, "ab", ("",)) in faulty.effects.puts
+
+
+def test_k25_takes_two_references_for_one_job() -> None:
+    good, faulty = observations_at_the_end("K25")
+    (pin,), (twice,) = good.pins, faulty.pins
+    (block,) = (b for b in pin.blocks if twice.blocks.count(b) == 2)
+    assert faulty.ref_counts[block] == good.ref_counts[block] + 1
+
+
+def test_faults_may_share_a_part() -> None:
+    parts = parts_with(["K01", "tail_emitted_twice"])
+    for name in ("K01", "tail_emitted_twice"):
+        assert issubclass(parts.mamba, FAULTS[name].replacement)
