@@ -67,11 +67,6 @@ class Scheduler:
             )
         return self.requests[name]
 
-    @property
-    def pass_is_open(self) -> bool:
-        """Whether a pass has begun and not ended."""
-        return self._pass is not None
-
     def submit(self, name: str) -> None:
         """Queue a new request."""
         request = self.request(name)

@@ -88,10 +88,6 @@ class DeferredStream(Stream):
     def __init__(self) -> None:
         self._queue: deque[_DeferredEvent] = deque()
 
-    def __len__(self) -> int:
-        """Return how many operations have not taken effect."""
-        return len(self._queue)
-
     def submit(self, operation: Operation, after: Sequence[Event] = ()) -> Event:
         """Queue ``operation``."""
         event = _DeferredEvent(self, operation, tuple(after))
