@@ -14,7 +14,6 @@ from itertools import pairwise
 
 import attrs
 
-from cowtail.spec.drawing.arrows import Arrow
 from cowtail.spec.drawing.geometry import (
     LOOP_REACH,
     START_REACH,
@@ -26,7 +25,7 @@ from cowtail.spec.drawing.geometry import (
 )
 from cowtail.spec.drawing.ordering import Order, crossings, strand_order
 from cowtail.spec.drawing.potentials import Demand, optimal_potentials
-from cowtail.spec.drawing.sketch import COLUMN_GAP, NODE_PADDING, Sketch, label_size
+from cowtail.spec.drawing.sketch import COLUMN_GAP, NODE_PADDING, Sketch
 
 _PORT_DISTANCE = 15
 _PASSING = 4
@@ -101,7 +100,7 @@ class _Placing:
         ports: dict[tuple[int, int, bool], int] = {}
         for node, ends in touching.items():
             ends.sort()
-            middle = (len(ends) - 1) / 2
+            middle: float = (len(ends) - 1) / 2
             for place, (_, index) in enumerate(ends):
                 if sketch.arrows[index].main and index not in sketch.upward:
                     middle = place
@@ -120,12 +119,12 @@ class _Placing:
             left = half + (START_REACH if node in sketch.started else 0)
             right = half
             if node in sketch.loops:
-                loop_width, loop_height = label_size(sketch.arrow_lines[sketch.loops[node]])
+                loop_width, loop_height = sketch.label_sizes[sketch.loops[node]]
                 right += LOOP_REACH + loop_width
                 height = max(height, loop_height)
             items[node] = _Item(left, right, height)
         for index, depth in sketch.labelled.items():
-            width, height = label_size(sketch.arrow_lines[index])
+            width, height = sketch.label_sizes[index]
             items[self._slots[index, depth]] = _Item(width // 2, width // 2, height)
         return items
 
@@ -206,7 +205,7 @@ class _Placing:
         arrows = []
         for index, arrow in enumerate(sketch.arrows):
             if arrow.is_loop:
-                arrows.append(self._loop(arrow, sketch.arrow_lines[index], nodes))
+                arrows.append(self._loop(index, nodes))
             else:
                 arrows.append(self._arrow(index, row_of, nodes))
         return Layout(
@@ -217,39 +216,38 @@ class _Placing:
             crossings=crossings(sketch.layered, self._order),
         )
 
-    def _loop(self, arrow: Arrow, lines: tuple[str, ...], nodes: list[PlacedNode]) -> PlacedArrow:
-        box = nodes[self._sketch.names.index(arrow.source)].box
-        width, height = label_size(lines)
+    def _loop(self, index: int, nodes: list[PlacedNode]) -> PlacedArrow:
+        sketch = self._sketch
+        arrow = sketch.arrows[index]
+        box = nodes[sketch.names.index(arrow.source)].box
+        width, height = sketch.label_sizes[index]
         middle = box.centre[1]
         label = Box(box.right + LOOP_REACH, middle - height / 2, width, height)
         corners = ((box.right, middle - 8), (box.right, middle + 8))
-        return PlacedArrow(arrow, lines, label, corners)
+        return PlacedArrow(arrow, sketch.arrow_lines[index], label, corners)
 
     def _arrow(self, index: int, row_of: dict[int, int], nodes: list[PlacedNode]) -> PlacedArrow:
         sketch = self._sketch
         path = self._path(index)
-        upper, lower = nodes[path[0][0]].box, nodes[path[-1][0]].box
         corners: list[Point] = []
         for item, offset in path:
-            row, x = row_of[item], float(self._x[item] + offset)
-            top, bottom = self._tops[row], self._tops[row] + self._heights[row]
-            first, last = item == path[0][0], item == path[-1][0]
-            corners.append((x, upper.bottom if first else top))
-            corners.append((x, lower.top if last else bottom))
-            if first:
-                corners[-1] = (x, bottom)
+            x, top = float(self._x[item] + offset), self._tops[row_of[item]]
+            corners += [(x, top), (x, top + self._heights[row_of[item]])]
+        # At its ends the path stops at the node, which may be lower than its row is high.
+        corners[0] = (corners[0][0], nodes[path[0][0]].box.bottom)
+        corners[-1] = (corners[-1][0], nodes[path[-1][0]].box.top)
         if index in sketch.upward:
             corners.reverse()
-        lines = sketch.arrow_lines[index]
         slot = self._slots[index, sketch.labelled[index]]
-        width, height = label_size(lines)
-        row = row_of[slot]
-        top = self._tops[row] + (self._heights[row] - height) / 2
+        width, height = sketch.label_sizes[index]
+        top = self._tops[row_of[slot]] + (self._heights[row_of[slot]] - height) / 2
         label = Box(self._x[slot] - width / 2, top, width, height)
-        return PlacedArrow(sketch.arrows[index], lines, label, tuple(_without_repeats(corners)))
+        return PlacedArrow(
+            sketch.arrows[index], sketch.arrow_lines[index], label, _without_repeats(corners)
+        )
 
 
-def _without_repeats(corners: Sequence[Point]) -> list[Point]:
+def _without_repeats(corners: Sequence[Point]) -> tuple[Point, ...]:
     """Drop corners in the middle of a vertical line."""
     kept: list[Point] = []
     for corner in corners:
@@ -258,4 +256,4 @@ def _without_repeats(corners: Sequence[Point]) -> list[Point]:
         if len(kept) > 1 and kept[-1][0] == kept[-2][0] == corner[0]:
             kept.pop()
         kept.append(corner)
-    return kept
+    return tuple(kept)

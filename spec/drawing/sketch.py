@@ -28,7 +28,8 @@ class Sketch:
     """A graph in layers, before anything has a place.
 
     ``chains`` has for each arrow that is no loop the items of the layers that it passes, from the
-    upper to the lower end; ``labelled`` the layer below which it has its label.
+    upper to the lower end; ``labelled`` the layer below which it has its label; ``upward`` the
+    arrows whose source is their lower end; ``loops`` the loop of each node that has one.
     """
 
     names: tuple[Hashable, ...]
@@ -36,6 +37,7 @@ class Sketch:
     node_sizes: tuple[tuple[int, int], ...]
     arrows: tuple[Arrow, ...]
     arrow_lines: tuple[tuple[str, ...], ...]
+    label_sizes: tuple[tuple[int, int], ...]
     loops: dict[int, int]
     started: frozenset[int]
     chains: dict[int, tuple[int, ...]]
@@ -66,6 +68,7 @@ def _sketch(
     arrows = merged_arrows(graph)
     chains, depth, layered = _in_layers(layering, links)
     arrow_lines = tuple(text.stacked(arrow.actions) for arrow in arrows)
+    label_sizes = tuple(map(_label_size, arrows, arrow_lines))
     node_lines = tuple(
         text.wrapped(node_label(graph, name).split(), text.NODE_SIZE, _NODE_WIDTH) for name in names
     )
@@ -75,6 +78,7 @@ def _sketch(
         node_sizes=tuple(_node_size(lines) for lines in node_lines),
         arrows=arrows,
         arrow_lines=arrow_lines,
+        label_sizes=label_sizes,
         loops={number[arrow.source]: i for i, arrow in enumerate(arrows) if arrow.is_loop},
         started=frozenset(started),
         chains=chains,
@@ -82,19 +86,25 @@ def _sketch(
         upward=frozenset(
             index for index, chain in chains.items() if names[chain[0]] != arrows[index].source
         ),
-        labelled=_label_layers(chains, depth, arrow_lines),
+        labelled=_label_layers(chains, depth, label_sizes),
         layered=layered,
     )
 
 
 def _node_size(lines: tuple[str, ...]) -> tuple[int, int]:
-    width = max(text.text_width(line, text.NODE_SIZE, bold=True) for line in lines)
-    return width + 2 * NODE_PADDING, text.text_height(len(lines), text.NODE_SIZE) + 14
+    widths = [text.text_width(line, text.NODE_SIZE, bold=True) for line in lines]
+    return (
+        max(widths, default=0) + 2 * NODE_PADDING,
+        text.text_height(len(lines), text.NODE_SIZE) + 14,
+    )
 
 
-def label_size(lines: tuple[str, ...]) -> tuple[int, int]:
-    width = max((text.text_width(line, text.LABEL_SIZE) for line in lines), default=0)
-    return width + 2 * _LABEL_PADDING, text.text_height(len(lines), text.LABEL_SIZE) + 2
+def _label_size(arrow: Arrow, lines: tuple[str, ...]) -> tuple[int, int]:
+    widths = [text.text_width(line, text.LABEL_SIZE, bold=arrow.main) for line in lines]
+    return (
+        max(widths) + 2 * _LABEL_PADDING,
+        text.text_height(len(lines), text.LABEL_SIZE) + 2,
+    )
 
 
 def _in_layers(
@@ -123,7 +133,7 @@ def _in_layers(
 def _label_layers(
     chains: dict[int, tuple[int, ...]],
     depth: dict[int, int],
-    lines: Sequence[tuple[str, ...]],
+    sizes: Sequence[tuple[int, int]],
 ) -> dict[int, int]:
     """Choose the row of each label: the emptiest that its arrow passes, short arrows first."""
     used: dict[int, int] = {}
@@ -132,5 +142,5 @@ def _label_layers(
         rows = range(depth[chain[0]], depth[chain[-1]])
         row = min(rows, key=lambda row: (used.get(row, 0), row))
         chosen[index] = row
-        used[row] = used.get(row, 0) + label_size(lines[index])[0] + COLUMN_GAP
+        used[row] = used.get(row, 0) + sizes[index][0] + COLUMN_GAP
     return chosen

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from cowtail.spec.drawing import Box, Layout, PlacedArrow, layout, svg
 from cowtail.spec.drawing.ordering import Layered, Strand, crossings, good_orders
 from cowtail.spec.drawing.potentials import Demand, optimal_potentials
+from cowtail.spec.drawing.text import text_width
 
 ACTIONS = ("admit", "extend", "end_pass", "update_connector_output", "abort", "preempt")
 
@@ -306,3 +307,19 @@ def test_all_actions_of_an_arrow_are_written_however_many() -> None:
     (placed,) = layout(graph).arrows
     assert " ".join(placed.lines).split(", ") == [f"action_{index}" for index in range(9)]
     assert all(f"action_{index}" in svg(graph, title="t") for index in range(9))
+
+
+def test_a_label_box_holds_its_text_also_in_the_bold_of_the_main_story() -> None:
+    for main in (False, True):
+        graph = nx.MultiDiGraph()
+        graph.add_edge("a", "b", action="update_connector_output", main=main)
+        (placed,) = layout(graph).arrows
+        assert placed.label.width > text_width("update_connector_output", 12, bold=main)
+
+
+def test_a_node_without_a_label_is_an_empty_box() -> None:
+    graph = nx.MultiDiGraph()
+    graph.add_node("a", label="")
+    (placed,) = layout(graph).nodes
+    assert placed.lines == ()
+    assert placed.box.width > 0
