@@ -7,6 +7,7 @@ SHELL := bash
 PYTHON ?= python3.11
 VENV ?= .venv
 PIP_ARGS ?=
+export PIP_ARGS
 SECONDS ?= 30
 SEED ?= 1
 JOBS ?= 2
