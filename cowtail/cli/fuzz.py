@@ -24,7 +24,7 @@ from cowtail.spec.files import write_text
 DEFAULT_EXAMPLES = 300
 """Examples of a run without a bound of its own: about half a minute on the torch engine."""
 
-DIAGRAM_SCOPES = ("lone_producer", "cow_decode")
+DIAGRAM_SCOPES = ("lone_producer", "shared_prefix")
 """The scopes whose blocks' lives are drawn beside a run's report."""
 
 

@@ -58,9 +58,17 @@ def fuzz_vllm(
     typer.echo(common.repeat_line(*again, "--out", out))
     typer.echo(
         f"vLLM {report.release}: seed {seed}, {report.episodes:,} episodes, "
-        f"{report.actions:,} actions, {report.seconds:.1f} s: {verdict.value}"
+        f"{report.actions:,} actions, {report.seconds:.1f} s: {verdict.value}{_but_for(report.known)}"
     )
     common.exit_with(verdict)
+
+
+def _but_for(known: Sequence[str]) -> str:
+    """Return what the verdict leaves out: known findings, which docs/findings describes."""
+    if not known:
+        return ""
+    counts = Counter(known)
+    return " but for known findings: " + ", ".join(f"{n} ({k})" for n, k in counts.items())
 
 
 def _as_json(report: object, verdict: Verdict) -> dict[str, object]:

@@ -2,8 +2,9 @@
 
 Delta debugging on plain actions. A candidate leaves some actions out; the model says what
 remains possible (actions that are not are dropped, or replaced by their nearest kin), and the
-target says whether it still diverges. Chunks go first, then single actions, then pairs, until
-no single action can be left out. Every accepted candidate is shorter, so it ends.
+target says whether it still diverges. Chunks go first, then single actions, then smaller scopes,
+pairs, and random walks in the scope as it has become, until nothing helps: then no single action
+can be left out. Every accepted candidate is shorter or in a smaller scope, so it ends.
 
 Not done, and why: Hypothesis shrinks choice sequences, not actions, and every dropped choice
 changes the meaning of all that follow; on machines like this one it stops early.
@@ -12,8 +13,9 @@ changes the meaning of all that follow; on machines like this one it stops early
 from __future__ import annotations
 
 import itertools
+import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import attrs
 
@@ -34,6 +36,10 @@ MAX_TARGET_ACTIONS = 60_000
 
 MAX_PAIR_LENGTH = 40
 """Runs longer than this are not searched for pairs: that takes a quadratic number of replays."""
+
+
+RANDOM_WALKS = 100
+"""Walks tried in the smaller scope when nothing more can be left out, shorter than the run."""
 
 
 @attrs.frozen
@@ -141,47 +147,117 @@ def reduce(
             f"the target does not diverge in these {len(given)} actions: there is nothing to "
             "reduce; start it with the fault that it diverged with"
         )
-    best = _Failing(scope, given[: result.actions], result.divergence)
-    trials = _Trials(target, max_target_actions)
-    minimal = False
+    work = _Reduction(
+        _Failing(scope, given[: result.actions], result.divergence),
+        _Trials(target, max_target_actions),
+        progress,
+    )
+    minimal = True
     try:
-        while not minimal:
-            for shorter in _improvements(best, trials, keep_scope):
-                if shorter is not None:
-                    best = shorter
-                    if progress is not None:
-                        progress(len(best.actions))
-                    break
-            else:
-                minimal = True
+        while work.round(keep_scope):
+            pass
     except _BoundReached:
         minimal = False
-    return Reduced(best.scope, best.actions, best.divergence, minimal, trials.target_actions)
+    best = work.best
+    return Reduced(best.scope, best.actions, best.divergence, minimal, work.trials.target_actions)
 
 
-def _improvements(best: _Failing, trials: _Trials, keep_scope: bool) -> Iterator[_Failing | None]:
-    """Yield what each candidate amounts to: the coarsest cuts first, pairs last."""
-    length = len(best.actions)
-    for candidate in _shorter_candidates(best.actions):
-        yield trials.fails(best.scope, candidate, length)
-    if not keep_scope:
-        for scope in simpler_scopes(best.scope, best.actions):
-            yield trials.fails(scope, best.actions, length + 1)
-    if length <= MAX_PAIR_LENGTH:
-        for pair in itertools.combinations(range(length), 2):
-            yield trials.fails(best.scope, _without(best.actions, pair), length)
+class _Reduction:
+    """The best run so far, and the ways to make it smaller."""
 
+    def __init__(
+        self, best: _Failing, trials: _Trials, progress: Callable[[int], None] | None
+    ) -> None:
+        self.best = best
+        self.trials = trials
+        self._progress = progress
 
-def _shorter_candidates(actions: Actions) -> Iterator[Actions]:
-    """Yield the run without a request or a rank, without chunks of it, without one action."""
-    for field in ("request", "rank"):
-        for value in sorted({getattr(a, field) for a in actions if hasattr(a, field)}):
-            yield tuple(a for a in actions if getattr(a, field, None) != value)
-    size = len(actions) // 2
-    while size:
-        for start in reversed(range(0, len(actions), size)):
-            yield actions[:start] + actions[start + size :]
-        size //= 2
+    def round(self, keep_scope: bool) -> bool:
+        """Try every way once; whether one of them helped.
+
+        A round that did not help has tried to leave out each single action of what it ends with.
+        """
+        before = self.best
+        self._whole_requests_and_ranks()
+        size = len(self.best.actions) // 2
+        while size:
+            self._chunks(size)
+            size //= 2
+        if not keep_scope:
+            self._scopes()
+        if self.best is before and len(before.actions) <= MAX_PAIR_LENGTH:
+            self._a_pair()
+        if self.best is before:
+            self._walks()
+        return self.best is not before
+
+    def _try(self, scope: Scope, candidate: Iterable[Action], shorter_than: int) -> bool:
+        found = self.trials.fails(scope, candidate, shorter_than)
+        if found is None:
+            return False
+        self.best = found
+        if self._progress is not None:
+            self._progress(len(found.actions))
+        return True
+
+    def _whole_requests_and_ranks(self) -> None:
+        for field in ("request", "rank"):
+            for value in sorted(
+                {getattr(a, field) for a in self.best.actions if hasattr(a, field)}
+            ):
+                actions = self.best.actions
+                rest = tuple(a for a in actions if getattr(a, field, None) != value)
+                self._try(self.best.scope, rest, len(actions))
+
+    def _chunks(self, size: int) -> None:
+        """Leave out chunks of one size, from the end, carrying on with whatever is left."""
+        start = len(self.best.actions) - size
+        while start >= 0:
+            actions = self.best.actions
+            rest = actions[:start] + actions[start + size :]
+            if self._try(self.best.scope, rest, len(actions)):
+                start = min(start, len(self.best.actions))
+            start -= size
+        # The first chunk may be a short one.
+        if -size < start < 0:
+            actions = self.best.actions
+            self._try(self.best.scope, actions[start + size :], len(actions))
+
+    def _scopes(self) -> None:
+        """Move to smaller scopes for as long as the run there is not longer."""
+        found = True
+        while found:
+            best = self.best
+            found = any(
+                self._try(scope, best.actions, len(best.actions) + 1)
+                for scope in simpler_scopes(best.scope, best.actions)
+            )
+
+    def _a_pair(self) -> None:
+        """Leave out two actions that need each other, and then whatever else they kept."""
+        best = self.best
+        for pair in itertools.combinations(range(len(best.actions)), 2):
+            if self._try(best.scope, _without(best.actions, pair), len(best.actions)):
+                return
+
+    def _walks(self) -> None:
+        """Walk at random in the smaller scope, for a way that leaving out does not lead to."""
+        rng = random.Random(len(self.best.actions))
+        for _ in range(RANDOM_WALKS):
+            if self._walk(rng):
+                return
+
+    def _walk(self, rng: random.Random) -> bool:
+        scope, length = self.best.scope, len(self.best.actions)
+        state = lifecycle.initial(scope)
+        actions: list[Action] = []
+        while len(actions) < length - 1 and (enabled := lifecycle.enabled(scope, state)):
+            actions.append(rng.choice(enabled))
+            try:
+                state = lifecycle.step(scope, state, actions[-1]).state
+            except LifecycleError:
+                break
+        return self._try(scope, actions, length)
 
 
 def _without(actions: Actions, positions: Iterable[int]) -> Actions:

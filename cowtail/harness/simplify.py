@@ -14,6 +14,15 @@ SUFFIX = "_reduced"
 """What the name of a scope ends in once it is no longer the scope of that name."""
 
 
+_BOUNDS = {
+    "max_steps_in_flight": 1,
+    "max_preemptions": 0,
+    "max_failed_jobs": 0,
+    "max_repeated_reports": 0,
+}
+"""What the environment may do, with the least that it can be allowed."""
+
+
 def simpler_scopes(scope: Scope, actions: tuple[Action, ...]) -> Iterator[Scope]:
     """Yield scopes that are strictly smaller, the boldest changes first.
 
@@ -35,18 +44,24 @@ def _changes(scope: Scope, actions: tuple[Action, ...]) -> Iterator[dict[str, An
         yield {"requests": requests, "may_abort": abortable}
     for num_ranks in range(1, scope.num_ranks):
         yield {"num_ranks": num_ranks}
-    plain = {
-        "max_steps_in_flight": 1,
-        "max_preemptions": 0,
-        "max_failed_jobs": 0,
-        "max_repeated_reports": 0,
-    }
-    for name, value in plain.items():
-        if getattr(scope, name) != value:
+    default = attrs.fields_dict(Scope)["token_budget"].default
+    if scope.token_budget != default:
+        yield {"token_budget": default}
+    for name, least in _BOUNDS.items():
+        for value in range(least, getattr(scope, name)):
             yield {name: value}
+    if scope.hash_unit > 1:
+        yield {"hash_unit": 1}
+    for index, group in enumerate(scope.groups):
+        for size in range(scope.hash_unit, group.block_size, scope.hash_unit):
+            smaller = attrs.evolve(group, block_size=size)
+            yield {"groups": (*scope.groups[:index], smaller, *scope.groups[index + 1 :])}
     for index, spec in enumerate(scope.requests):
         for shorter in _shorter(spec):
             yield {"requests": (*scope.requests[:index], shorter, *scope.requests[index + 1 :])}
+    fewest = 1 + max(scope.blocks_for(spec) for spec in scope.requests)
+    if scope.num_blocks > fewest:
+        yield {"num_blocks": fewest}
     longest = max(len(spec.prompt) for spec in scope.requests)
     for cut in (longest // 2, 1):
         if 0 < cut < min(len(spec.prompt) for spec in scope.requests):

@@ -127,11 +127,12 @@ class ModelSession:
 def load_torch() -> None:
     """Import torch, on demand because it takes seconds, for tensors that are tiny.
 
-    One thread, because more only cost; and no warning that NumPy, which nobody uses, is missing.
+    One thread, because more only cost. And no warning, now or at first use, that NumPy, which
+    nobody uses, is missing.
     """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-        import torch
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+    import torch
+
     torch.set_num_threads(1)
 
 
