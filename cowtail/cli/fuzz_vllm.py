@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -58,17 +59,19 @@ def fuzz_vllm(
     typer.echo(common.repeat_line(*again, "--out", out))
     typer.echo(
         f"vLLM {report.release}: seed {seed}, {report.episodes:,} episodes, "
-        f"{report.actions:,} actions, {report.seconds:.1f} s: {verdict.value}{_but_for(report.known)}"
+        f"{report.actions:,} actions, {report.seconds:.1f} s: {verdict.value}{_but_for(report.statistics)}"
     )
     common.exit_with(verdict)
 
 
-def _but_for(known: Sequence[str]) -> str:
-    """Return what the verdict leaves out: known findings, which docs/findings describes."""
-    if not known:
-        return ""
-    counts = Counter(known)
-    return " but for known findings: " + ", ".join(f"{n} ({k})" for n, k in counts.items())
+def _but_for(statistics: Mapping[str, int]) -> str:
+    """Return what the verdict leaves out: the known findings that docs/findings describes."""
+    known = [
+        f"{name.removeprefix('known: ')} ({n:,} times)"
+        for name, n in statistics.items()
+        if name.startswith("known: ")
+    ]
+    return f", but for known findings: {'; '.join(known)}" if known else ""
 
 
 def _as_json(report: object, verdict: Verdict) -> dict[str, object]:
