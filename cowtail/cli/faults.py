@@ -99,4 +99,5 @@ def _write(matrix: KillMatrix, out: Path) -> None:
         write_text(out / "faults.json", json.dumps(matrix.as_json(), indent=2) + "\n")
         for kill in matrix.kills:
             if kill.trace is not None:
-                write_text(out / "traces" / f"{kill.name}.jsonl", dump_trace(kill.trace))
+                name = f"{kill.trace.target}-{kill.name}.jsonl"
+                write_text(out / "traces" / name, dump_trace(kill.trace))

@@ -59,7 +59,8 @@ def fuzz_vllm(
     typer.echo(common.repeat_line(*again, "--out", out))
     typer.echo(
         f"vLLM {report.release}: seed {seed}, {report.episodes:,} episodes, "
-        f"{report.actions:,} actions, {report.seconds:.1f} s: {verdict.value}{_but_for(report.statistics)}"
+        f"{report.actions:,} actions, {report.seconds:.1f} s: {verdict.value}"
+        f"{_but_for(report.statistics)}"
     )
     common.exit_with(verdict)
 

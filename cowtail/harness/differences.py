@@ -18,34 +18,52 @@ from cowtail.models.observations import (
     StoreJob,
 )
 
-AREAS: dict[str, str] = {
-    "hit": "what a lookup finds (R11, R13, R21)",
-    "chunk": "where chunks stop (R29)",
-    "copies": "copy-on-write (R9)",
-    "handoffs": "counted once: a tail is handed off once, exactly at its boundary (R1, R2, R9)",
-    "jobs": "counted once: what a store job pins and puts (R6, R8, R10, R16, R20)",
-    "puts": "key tells the truth: what a rank stores (R18, R20, R30)",
-    "released": "no leak: a pin goes with the last rank's report (R6, R15)",
-    "status": "the request's way through the scheduler (R22)",
-    "computed": "the request's way through the scheduler (R22)",
-    "known": "the request's way through the scheduler (R22)",
-    "tables": "which blocks a request holds (R3, R9)",
-    "markers": "the registered tail (R1, R9)",
-    "reference counts": "conservation: references equal owners (R8, R15)",
-    "free list": "conservation: what is unreferenced is free, in order (R8)",
-    "keys": "key tells the truth: prefix-cache keys (R2, R9)",
-    "pins": "no reuse while busy: pinned until every rank has reported (R6, R15)",
-    "queued tails": "stored where lookup looks: tails taken at finish (R1, R14)",
-    "steps in flight": "steps in flight (R2)",
-    "queue": "what the ranks are told to store (R14)",
-    "outbox": "what the ranks report (R6)",
-    "saved": "durable offsets (R18, R19)",
-    "inbox": "what the scheduler has yet to consume (R6)",
-    "memory": "key tells the truth: the bytes of a block (R30)",
-    "store": "key tells the truth: what the store holds (R18, R30)",
-    "type": "the protocol: plain values of the observation's own types",
+
+@attrs.frozen
+class Area:
+    """What a field is about: the property, in a few words, and the requirements behind it."""
+
+    subject: str
+    requirements: str
+
+    def __str__(self) -> str:
+        """Print as a reader would cite it."""
+        return f"{self.subject} ({self.requirements})"
+
+
+_COUNTED_ONCE = "counted once"
+_TRUTH = "key tells the truth"
+_CONSERVATION = "conservation"
+_PROGRESS = "the request's progress"
+
+AREAS: dict[str, Area] = {
+    "hit": Area("what a lookup finds", "R11, R13, R21"),
+    "chunk": Area("where chunks stop", "R29"),
+    "copies": Area("copy-on-write isolation", "R9"),
+    "handoffs": Area(f"{_COUNTED_ONCE}: one tail, one handoff", "R1, R2, R9"),
+    "jobs": Area(f"{_COUNTED_ONCE}: what a job pins and puts", "R6, R8, R10, R16, R20"),
+    "puts": Area(f"{_TRUTH}: what a rank stores", "R18, R20, R30"),
+    "released": Area("no leak: pins go with the last report", "R6, R15"),
+    "status": Area(_PROGRESS, "R22"),
+    "computed": Area(_PROGRESS, "R22"),
+    "known": Area(_PROGRESS, "R22"),
+    "tables": Area("which blocks a request holds", "R3, R9"),
+    "markers": Area("the registered tail", "R1, R9"),
+    "reference counts": Area(f"{_CONSERVATION}: references equal owners", "R8, R15"),
+    "free list": Area(f"{_CONSERVATION}: what is unreferenced is free, in order", "R8"),
+    "keys": Area(f"{_TRUTH}: prefix-cache keys", "R2, R9"),
+    "pins": Area("no reuse while busy, no leak", "R6, R15"),
+    "queued tails": Area("stored where lookup looks: tails taken at finish", "R1, R14"),
+    "steps in flight": Area("steps in flight", "R2"),
+    "queue": Area("what the ranks are told to store", "R14"),
+    "outbox": Area("what the ranks report", "R6"),
+    "saved": Area("fail closed: durable offsets", "R18, R19"),
+    "inbox": Area(f"{_COUNTED_ONCE}: reports", "R6"),
+    "memory": Area(f"{_TRUTH}: the bytes of a block", "R30"),
+    "store": Area(f"{_TRUTH}: what the store holds", "R18, R30"),
+    "type": Area("the protocol: plain values of the observation's own types", "R33"),
 }
-"""For each field that can differ, the property and the requirements that it is about."""
+"""For each field that can differ, what it is about; in the order in which differences are told."""
 
 
 @attrs.frozen

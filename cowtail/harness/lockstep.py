@@ -91,7 +91,7 @@ class Divergence:
         lines += [f"  {line}" for each in shown for line in str(each).split("\n")]
         if len(self.differences) > limit:
             lines.append(f"  and {len(self.differences) - limit} more differences")
-        areas = dict.fromkeys(AREAS[each.field] for each in shown)
+        areas = dict.fromkeys(str(AREAS[each.field]) for each in shown)
         if areas:
             lines.append("  this is about " + "; ".join(list(areas)[:3]))
         if self.recent:

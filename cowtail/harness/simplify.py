@@ -52,6 +52,9 @@ def _changes(scope: Scope, actions: tuple[Action, ...]) -> Iterator[dict[str, An
             yield {name: value}
     if scope.hash_unit > 1:
         yield {"hash_unit": 1}
+    for index in range(len(scope.groups)):
+        if len(scope.groups) > 1:
+            yield {"groups": scope.groups[:index] + scope.groups[index + 1 :]}
     for index, group in enumerate(scope.groups):
         for size in range(scope.hash_unit, group.block_size, scope.hash_unit):
             smaller = attrs.evolve(group, block_size=size)
@@ -60,8 +63,9 @@ def _changes(scope: Scope, actions: tuple[Action, ...]) -> Iterator[dict[str, An
         for shorter in _shorter(spec):
             yield {"requests": (*scope.requests[:index], shorter, *scope.requests[index + 1 :])}
     fewest = 1 + max(scope.blocks_for(spec) for spec in scope.requests)
-    if scope.num_blocks > fewest:
-        yield {"num_blocks": fewest}
+    for num_blocks in dict.fromkeys((fewest, (fewest + scope.num_blocks) // 2)):
+        if num_blocks < scope.num_blocks:
+            yield {"num_blocks": num_blocks}
     longest = max(len(spec.prompt) for spec in scope.requests)
     for cut in (longest // 2, 1):
         if 0 < cut < min(len(spec.prompt) for spec in scope.requests):

@@ -127,8 +127,8 @@ def test_faults_prints_what_killed_each(tmp_path: Path) -> None:
     assert result.exit_code == common.HOLDS, result.output
     assert result.stdout.splitlines()[-1] == "2 of 2 faults killed"
     assert {p.name for p in (tmp_path / "traces").iterdir()} == {
-        "K03.jsonl",
-        "job_not_pinned.jsonl",
+        "torch-K03.jsonl",
+        "model-job_not_pinned.jsonl",
     }
     as_json = _run("faults", "--only", "job_not_pinned", "--json", "--out", tmp_path)
     (kill,) = json.loads(as_json.stdout)
