@@ -16,11 +16,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help fuzz test lint test-vllm bench docs clean
+.PHONY: help fuzz test lint faults test-vllm bench docs clean
 
 help:
 	@grep -E '^#  ' Makefile
-	@echo "  make lint | test-vllm | bench | docs | clean"
+	@echo "  make lint | faults | test-vllm | bench | docs | clean"
 
 $(READY): pyproject.toml constraints.txt
 	@echo "creating $(VENV) (about a minute, once)"
@@ -43,6 +43,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p cowtail
 	$(BIN)/lint-imports
+
+# Longer than a test should be, so a target of its own, which CI runs as well.
+faults: $(READY)
+	$(BIN)/cowtail faults --out out
 
 # Real vLLM lives in an environment of its own: see impl/vllm_engine/.
 test-vllm:
