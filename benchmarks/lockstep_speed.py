@@ -94,9 +94,7 @@ def main() -> None:
     print(f"a state machine that does nothing: {base:,.0f} steps/s")
     for name in targets:
         rate = statistics.median(rates[name])
-        print(
-            f"lockstep with {name:8s}:            {rate:8,.0f} actions/s, ratio {rate / base:.2f}"
-        )
+        print(f"in lockstep with {name}: {rate:,.0f} actions/s, ratio {rate / base:.2f}")
 
 
 if __name__ == "__main__":

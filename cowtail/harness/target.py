@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import warnings
 from typing import Protocol
 
@@ -124,15 +125,15 @@ class ModelSession:
         """Do nothing: a state is a value."""
 
 
+@functools.cache
 def load_torch() -> None:
     """Import torch, on demand because it takes seconds, for tensors that are tiny.
 
-    One thread, because more only cost. And no warning, now or at first use, that NumPy, which
-    nobody uses, is missing.
+    One thread, because more only cost; and no warning that NumPy, which nobody uses, is missing.
     """
-    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    import torch
-
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+        import torch
     torch.set_num_threads(1)
 
 
@@ -150,11 +151,9 @@ class TorchTarget:
 
         Raises ValueError for an unknown fault and DeviceNotAvailable where there is no such device.
         """
-        import torch  # here, because it takes seconds and most commands do without
-
+        load_torch()
         from cowtail.impl.torch_engine import TorchEngine
 
-        torch.set_num_threads(1)  # the tensors are tiny: threads only cost
         return TorchSession(TorchEngine(scope, device=self.device, faults=self.faults))
 
 
