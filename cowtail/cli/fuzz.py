@@ -15,8 +15,7 @@ from cowtail.cli.replay import write_finding
 from cowtail.harness.fuzz import FuzzReport
 from cowtail.harness.fuzz import fuzz as run_fuzz
 from cowtail.harness.lockstep import Finding, Kind
-from cowtail.harness.reducer import Reduced
-from cowtail.harness.reducer import reduce as reduce_actions
+from cowtail.harness.reducer import Reduced, shortest_known
 from cowtail.harness.report import FuzzOutcome, as_json, as_markdown
 from cowtail.harness.target import Target
 from cowtail.spec.files import write_text
@@ -104,7 +103,7 @@ def _reduce(finding: Finding, target: Target, quiet: bool) -> Reduced | None:
     if finding.divergence.kind is Kind.NO_DRAIN:
         return None
     with common.progress("reducing: actions left", quiet) as update:
-        return reduce_actions(
+        return shortest_known(
             finding.scope,
             finding.actions,
             target,

@@ -17,7 +17,7 @@ import attrs
 
 from cowtail.harness.fuzz import fuzz
 from cowtail.harness.lockstep import Finding
-from cowtail.harness.reducer import Reduced, reduce, shortest
+from cowtail.harness.reducer import shortest_known
 from cowtail.harness.target import TorchTarget
 from cowtail.harness.tours import tour
 from cowtail.models.scope import Scope
@@ -34,9 +34,6 @@ TOUR_STEPS = 4_000
 FUZZ_SEED = 1
 FUZZ_EXAMPLES = 150
 """Examples that are tried on a fault which the tour of its own scope has not caught."""
-
-SHORTEST_TARGET_ACTIONS = 4_000
-"""Actions on the target that the search for a still shorter trace may take."""
 
 
 class Fault(Protocol):
@@ -125,7 +122,7 @@ def kill_engine_fault(fault: Fault, device: str = "cpu") -> Kill:
         spent, where = spent + actions, place
         if finding is not None:
             break
-    found = None if finding is None else shortest_known(finding, target)
+    found = None if finding is None else shortest_known(finding.scope, finding.actions, target)
     return Kill(
         fault.name,
         "engine fault",
@@ -162,18 +159,6 @@ def _searches(fault: Fault, target: TorchTarget) -> Iterator[tuple[str, _Search]
     for name, scope in SCOPES.items():
         if name != fault.scope_hint:
             yield name, functools.partial(toured, scope)
-
-
-def shortest_known(finding: Finding, target: TorchTarget) -> Reduced:
-    """Reduce a finding, then look for a shorter one by breadth-first search, within a bound."""
-    reduced = reduce(finding.scope, finding.actions, target)
-    shorter = shortest(
-        reduced.scope,
-        target,
-        max_length=len(reduced.actions) - 1,
-        max_target_actions=SHORTEST_TARGET_ACTIONS,
-    )
-    return reduced if shorter is None else shorter
 
 
 def kill_broken_rule(rule: BrokenRule) -> Kill:

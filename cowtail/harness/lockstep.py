@@ -35,8 +35,7 @@ from cowtail.models.actions import (
     UpdateConnectorOutput,
     UpdateFromOutput,
 )
-from cowtail.models.block_pool import LifecycleError
-from cowtail.models.errors import NotEnabled
+from cowtail.models.errors import LifecycleError, NotEnabled
 from cowtail.models.scope import Scope
 from cowtail.models.transition import Transition
 

@@ -24,7 +24,7 @@ from cowtail.harness.simplify import simpler_scopes
 from cowtail.harness.target import Target
 from cowtail.models import lifecycle
 from cowtail.models.actions import Action
-from cowtail.models.block_pool import LifecycleError
+from cowtail.models.errors import LifecycleError
 from cowtail.models.scope import Scope
 from cowtail.models.state import State
 from cowtail.spec.machine import LifecycleMachine
@@ -33,6 +33,9 @@ Actions = tuple[Action, ...]
 
 MAX_TARGET_ACTIONS = 60_000
 """How many actions a reduction may carry out on the target, by default; printed when reached."""
+
+CHEAP_TARGET_ACTIONS = 4_000
+"""How many actions on the target the search for a still shorter run may take after a reduction."""
 
 MAX_PAIR_LENGTH = 40
 """Runs longer than this are not searched for pairs: that takes a quadratic number of replays."""
@@ -297,6 +300,27 @@ def shortest(
                 seen.add(key)
                 queue.append((successor, (*path, action)))
     return None
+
+
+def shortest_known(
+    scope: Scope,
+    actions: Iterable[Action],
+    target: Target,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> Reduced:
+    """Reduce a failing run, then search breadth first for a shorter one, where that is cheap.
+
+    Raises ValueError if the given run does not diverge.
+    """
+    reduced = reduce(scope, actions, target, progress=progress)
+    shorter = shortest(
+        reduced.scope,
+        target,
+        max_length=len(reduced.actions) - 1,
+        max_target_actions=CHEAP_TARGET_ACTIONS,
+    )
+    return reduced if shorter is None else shorter
 
 
 def diverges(scope: Scope, actions: Iterable[Action], target: Target) -> Divergence | None:
