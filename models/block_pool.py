@@ -21,11 +21,8 @@ from collections.abc import Iterable
 
 import attrs
 
+from cowtail.models.errors import LifecycleError
 from cowtail.models.observations import NULL_BLOCK, Key
-
-
-class LifecycleError(Exception):
-    """A rule was applied to a state that it must never meet: a defect, never bad input."""
 
 
 @attrs.frozen

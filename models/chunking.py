@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cowtail.models import boundaries
 from cowtail.models.observations import Status
 from cowtail.models.scope import RequestSpec, Scope
 from cowtail.models.state import Request, known_tokens
@@ -26,7 +27,7 @@ def chunk_end(scope: Scope, spec: RequestSpec, request: Request, start: int) -> 
     """
     known = known_tokens(spec, request)
     end = min(known + request.placeholders, start + scope.token_budget)
-    block = scope.mamba_block_size
+    block = boundaries.chunk_block_size(scope)
     prefill_end = max(len(spec.prompt), known - 1)
     if block is None or start >= prefill_end:
         return end
@@ -35,7 +36,7 @@ def chunk_end(scope: Scope, spec: RequestSpec, request: Request, start: int) -> 
         if aligned > start or block <= scope.token_budget:
             end = max(aligned, start)
     last_block_boundary = (known - 1) // block * block
-    tail_boundary = scope.replay_boundary(spec) if scope.partial_hits else 0
+    tail_boundary = boundaries.replay_boundary(scope, spec) if boundaries.partial_hits(scope) else 0
     stops = [last_block_boundary]
     if start % block:
         stops.append((start // block + 1) * block)

@@ -11,7 +11,7 @@ import math
 
 import attrs
 
-from cowtail.models import block_pool
+from cowtail.models import block_pool, boundaries
 from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import NULL_BLOCK, Effects, Handoff, Put, Status, StoreJob
 from cowtail.models.scope import RequestSpec, Role, Scope
@@ -63,7 +63,7 @@ def build_metadata(scope: Scope, state: State, opened: OpenPass) -> BuiltMetadat
             trackers[index] = Tracker()
     saves = _considered_saves(scope, state, opened, trackers)
     state = attrs.evolve(state, trackers=tuple(trackers))
-    if not scope.role.saves:
+    if not boundaries.saves(scope.role):
         return BuiltMetadata(state, ())
     saves, events = attach_offers(scope, state, saves, opened.offers)
     state = _remember_handoffs(scope, state, opened.offers)
@@ -104,8 +104,14 @@ def consider_save(
     scope: Scope, spec: RequestSpec, index: int, tracker: Tracker
 ) -> tuple[Tracker, SaveRequest | None]:
     """Decide whether a request's progress is worth a save: another LCM, or its prompt's tail."""
-    save_to = tracker.token_len // scope.lcm_block_size * scope.lcm_block_size
-    publish = scope.partial_hits and not tracker.tail_sent and len(spec.prompt) <= tracker.token_len
+    save_to = (
+        tracker.token_len // boundaries.lcm_block_size(scope) * boundaries.lcm_block_size(scope)
+    )
+    publish = (
+        boundaries.partial_hits(scope)
+        and not tracker.tail_sent
+        and len(spec.prompt) <= tracker.token_len
+    )
     if save_to <= tracker.num_saved and not publish:
         return tracker, None
     save = SaveRequest(index, save_to, tracker.token_len, publish)
@@ -123,7 +129,7 @@ def attach_offers(
         index = scope.index(offer.request)
         tracker = state.trackers[index]
         if tracker is None or offer.boundary > tracker.prefill_end or offer.block == NULL_BLOCK:
-            events.append("handoff refused: past the end of prefill")
+            events.append("handoff refused")
             continue
         if offer.boundary % scope.groups[offer.group].block_size:
             events.append("tail handed off by copy-on-write")
@@ -160,12 +166,13 @@ def attention_tail_puts(
     tails = {
         put.boundary for put in save.mamba_puts if put.boundary % scope.groups[put.group].block_size
     }
-    boundary = scope.replay_boundary(spec)
+    boundary = boundaries.replay_boundary(scope, spec)
     if not save.publish and boundary not in tails:
         return ()
     if boundary == 0 or boundary > save.completed:
         return ()
-    start = boundary // scope.lcm_block_size * scope.lcm_block_size
+    lcm = boundaries.lcm_block_size(scope)
+    start = boundary // lcm * lcm
     puts = []
     for index, group in enumerate(scope.groups):
         if group.is_mamba:
@@ -222,14 +229,14 @@ def register_finished_tail(
     """
     tracker = state.trackers[index]
     tables = state.requests[index].tables
-    if not scope.role.saves or not tails or tracker is None:
+    if not boundaries.saves(scope.role) or not tails or tracker is None:
         return state, None
     if not any(table.blocks for table in tables):
         return state, None
-    boundaries = {tail.boundary for tail in tails}
-    if len(boundaries) != 1:
+    ends = sorted({tail.boundary for tail in tails})
+    if len(ends) != 1:
         raise ValueError(
-            f"tails of {scope.requests[index].name!r} end at {sorted(boundaries)}: "
+            f"tails of {scope.requests[index].name!r} end at {ends}: "
             "tails of one request share one boundary"
         )
     for tail in tails:
@@ -294,6 +301,6 @@ def has_unfinished_job(state: State, index: int) -> bool:
     return any(pin.request == index for pin in state.pins)
 
 
-def outlived_pins(state: State, index: int) -> bool:
+def leaves_a_pin(state: State, index: int) -> bool:
     """Whether a request that has just finished leaves a pinned job behind."""
     return state.requests[index].status is Status.FINISHED and has_unfinished_job(state, index)

@@ -11,16 +11,14 @@ import math
 
 import attrs
 
+from cowtail.models import workers
 from cowtail.models.errors import NotEnabled
-from cowtail.models.observations import GARBAGE, Status
+from cowtail.models.observations import GARBAGE
 from cowtail.models.scope import Scope
 from cowtail.models.state import (
     DeviceStep,
-    JobMeta,
-    RankWorker,
     ScheduledChunk,
     State,
-    with_request,
 )
 from cowtail.models.transition import Transition
 
@@ -46,7 +44,7 @@ def execute(scope: Scope, state: State) -> Transition:
         state,
         memory=run_step(scope, state.memory, step),
         steps=(*state.steps[:position], done, *state.steps[position + 1 :]),
-        ranks=tuple(receive_metadata(rank, step) for rank in state.ranks),
+        ranks=tuple(workers.receive_metadata(rank, step) for rank in state.ranks),
     )
     return Transition(state)
 
@@ -109,39 +107,6 @@ def reads_its_prefix(scope: Scope, pages: list[list[str]], chunk: ScheduledChunk
     return True
 
 
-def receive_metadata(rank: RankWorker, step: DeviceStep) -> RankWorker:
-    """Retire jobs of preempted generations, queue the step's jobs, close finished requests."""
-    queue = tuple(
-        attrs.evolve(job, live=False) if job.request in step.preempted else job
-        for job in rank.queue
-    )
-    saved = _cleared(rank.saved, step.preempted)
-    queue += step.jobs
-    closing = dict.fromkeys((*rank.closing, *step.finished))
-    closed = [index for index in closing if not _has_live_job(queue, index)]
-    return attrs.evolve(
-        rank,
-        queue=queue,
-        saved=_cleared(saved, tuple(closed)),
-        closing=tuple(index for index in closing if index not in closed),
-    )
-
-
-def _has_live_job(queue: tuple[JobMeta, ...], index: int) -> bool:
-    return any(job.request == index and job.live for job in queue)
-
-
-def _cleared(saved: tuple[int, ...], indices: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(0 if index in indices else offset for index, offset in enumerate(saved))
-
-
-def update_from_output_guard(state: State) -> str:
-    """Return why no output can be processed, or an empty string."""
-    if not state.steps:
-        return "no step is in flight"
-    return "" if state.steps[0].executed else "the oldest step has not run"
-
-
 def memory_ahead(scope: Scope, state: State) -> Memory:
     """Return the memory as it will be once every dispatched step has run."""
     memory = state.memory
@@ -149,15 +114,3 @@ def memory_ahead(scope: Scope, state: State) -> Memory:
         if not step.executed:
             memory = run_step(scope, memory, step)
     return memory
-
-
-def accept_output(state: State, chunk: ScheduledChunk) -> State:
-    """Count the token that a chunk sampled, unless its request moved on in the meantime."""
-    request = state.requests[chunk.request]
-    if chunk.stale or not chunk.samples or request.status is Status.FINISHED:
-        return state
-    return with_request(
-        state,
-        chunk.request,
-        attrs.evolve(request, outputs=request.outputs + 1, placeholders=request.placeholders - 1),
-    )

@@ -1,4 +1,4 @@
-"""Errors of the model that are not defects: an action that is not possible now."""
+"""What the model raises: an action that is not possible now, or a rule that must never fail."""
 
 from __future__ import annotations
 
@@ -9,3 +9,7 @@ class NotEnabled(Exception):
     def __init__(self, guard: str) -> None:
         super().__init__(guard)
         self.guard = guard
+
+
+class LifecycleError(Exception):
+    """A rule was applied to a state that it must never meet: a defect, never bad input."""

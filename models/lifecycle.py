@@ -8,8 +8,9 @@
 >>> enabled(scope, state)
 (submit(a),)
 >>> for action in (Submit("a"), BeginPass(), Admit("a")):
-...     state, effects, events = attrs.astuple(step(scope, state, action), recurse=False)
->>> effects.chunk
+...     transition = step(scope, state, action)
+...     state = transition.state
+>>> transition.effects.chunk
 Chunk(request='a', start=0, end=2)
 """
 
@@ -17,9 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import attrs
-
-from cowtail.models import connector, device, requests, scheduler, workers
+from cowtail.models import connector, device, output, requests, scheduler, workers
 from cowtail.models.actions import (
     Abort,
     Action,
@@ -84,7 +83,7 @@ def _enabled(scope: Scope, state: State) -> Iterator[Action]:
         yield BeginPass()
     if not device.execute_guard(state):
         yield Execute()
-    if not device.update_from_output_guard(state):
+    if not output.update_from_output_guard(state):
         yield UpdateFromOutput()
     for rank, worker in enumerate(state.ranks):
         for outcome in JobOutcome:
@@ -134,7 +133,7 @@ def _step(scope: Scope, state: State, action: Action) -> Transition:
         case Execute():
             return device.execute(scope, state)
         case UpdateFromOutput():
-            return update_from_output(scope, state)
+            return output.update_from_output(scope, state)
         case RunJob(rank=rank, outcome=outcome):
             return workers.run_job(scope, state, rank, outcome)
         case Report(rank=rank, job=job, again=again):
@@ -142,33 +141,6 @@ def _step(scope: Scope, state: State, action: Action) -> Transition:
         case UpdateConnectorOutput():
             return connector.update_connector_output(scope, state)
     raise NotEnabled("the model schedules by single decisions, not by whole passes")
-
-
-def update_from_output(scope: Scope, state: State) -> Transition:
-    """Process the oldest step's output: count sampled tokens, finish what is complete."""
-    guard = device.update_from_output_guard(state)
-    if guard:
-        raise NotEnabled(guard)
-    oldest = state.steps[0]
-    state = attrs.evolve(state, steps=state.steps[1:])
-    effects = Effects()
-    events: tuple[str, ...] = ()
-    for chunk in oldest.chunks:
-        if chunk.stale:
-            events += ("stale output ignored",)
-        state = device.accept_output(state, chunk)
-        request = state.requests[chunk.request]
-        done = request.outputs == scope.requests[chunk.request].max_tokens
-        if done and request.status is Status.RUNNING:
-            finished = requests.finish(scope, state, chunk.request)
-            state = finished.state
-            effects = attrs.evolve(
-                effects,
-                handoffs=effects.handoffs + finished.effects.handoffs,
-                jobs=effects.jobs + finished.effects.jobs,
-            )
-            events += finished.events
-    return Transition(state, effects, events)
 
 
 def is_quiescent(scope: Scope, state: State) -> bool:

@@ -10,6 +10,7 @@ import math
 
 import attrs
 
+from cowtail.models import boundaries
 from cowtail.models.block_pool import Pool, cached_block
 from cowtail.models.observations import NULL_BLOCK, Key
 from cowtail.models.scope import Scope
@@ -54,7 +55,7 @@ def _attention_hit(
 ) -> tuple[tuple[int, ...], int]:
     """Return the leading cached blocks within ``limit`` tokens, and how many tokens they supply."""
     size = scope.groups[group].block_size
-    align = scope.hit_alignment
+    align = boundaries.hit_alignment(scope)
     found: list[int] = []
     while (len(found) + 1) * size <= limit:
         block = cached_block(pool, Key(group, tokens[: (len(found) + 1) * size]))
@@ -62,7 +63,7 @@ def _attention_hit(
             break
         found.append(block)
     full = length = len(found) * size
-    if scope.partial_hits and align < size:
+    if boundaries.partial_hits(scope) and align < size:
         for end in range(min(full + size - align, limit // align * align), full, -align):
             block = cached_block(pool, Key(group, tokens[:end]))
             if block is not None:
@@ -78,9 +79,9 @@ def _mamba_hit(
 ) -> tuple[tuple[int, ...], int]:
     """Return the longest cached state within ``limit`` tokens, at its column, nulls before it."""
     size = scope.groups[group].block_size
-    unit = scope.hash_unit if scope.partial_hits else size
+    unit = scope.hash_unit if boundaries.partial_hits(scope) else size
     for end in range(limit // unit * unit, 0, -unit):
-        if end % scope.hit_alignment:
+        if end % boundaries.hit_alignment(scope):
             continue
         block = cached_block(pool, Key(group, tokens[:end]))
         if block is not None:

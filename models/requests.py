@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.models import connector, scheduler, tables
+from cowtail.models import boundaries, connector, tables
 from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import Effects, Handoff, Status
 from cowtail.models.scope import Scope
@@ -82,10 +82,10 @@ def finish(scope: Scope, state: State, index: int) -> Transition:
     )
     state = attrs.evolve(
         with_request(state, index, finished),
-        pool=scheduler.free_tables(state.pool, request.tables),
+        pool=tables.free_tables(state.pool, request.tables),
         untold_finished=(*state.untold_finished, index),
     )
-    if connector.outlived_pins(state, index):
+    if connector.leaves_a_pin(state, index):
         events += ("pin outlives its request",)
     return Transition(state, effects, (*events, "finished"))
 
@@ -95,7 +95,7 @@ def finalize_tails(
 ) -> tuple[State, tuple[Handoff, ...], tuple[str, ...]]:
     """Consume every marker of a finishing request; return the tails that are safe to hand over."""
     request = state.requests[index]
-    if not scope.role.saves:
+    if not boundaries.saves(scope.role):
         return state, (), ()
     tails = []
     events = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.models import block_pool, chunking, connector, lookup, tables
+from cowtail.models import block_pool, boundaries, chunking, connector, lookup, tables
 from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import Chunk, Effects, Status
 from cowtail.models.scope import Scope
@@ -280,7 +280,7 @@ def preempt(scope: Scope, state: State, index: int) -> Transition:
         spent = attrs.evolve(spent, preemptions=spent.preemptions + 1)
     state = attrs.evolve(
         state,
-        pool=free_tables(state.pool, request.tables),
+        pool=tables.free_tables(state.pool, request.tables),
         open_pass=attrs.evolve(opened, preempted=(*opened.preempted, index)),
         steps=tuple(_with_stale_chunks(step, index) for step in state.steps),
         spent=spent,
@@ -299,13 +299,6 @@ def _with_stale_chunks(step: DeviceStep, index: int) -> DeviceStep:
         for chunk in step.chunks
     )
     return attrs.evolve(step, chunks=chunks)
-
-
-def free_tables(pool: block_pool.Pool, freed: tuple[BlockTable, ...]) -> block_pool.Pool:
-    """Free every block of a request: group by group, each table from its last block."""
-    for table in freed:
-        pool = block_pool.free(pool, reversed(table.blocks))
-    return pool
 
 
 def end_pass_guard(scope: Scope, state: State) -> str:
@@ -350,7 +343,7 @@ def end_pass(scope: Scope, state: State) -> Transition:
     )
     effects = Effects(
         copies=opened.copies,
-        handoffs=opened.offers if scope.role.saves else (),
+        handoffs=opened.offers if boundaries.saves(scope.role) else (),
         jobs=connector.emitted(scope, built.jobs),
     )
     return Transition(state, effects, built.events)

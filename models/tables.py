@@ -13,8 +13,9 @@ import math
 
 import attrs
 
-from cowtail.models import block_pool
-from cowtail.models.block_pool import LifecycleError, Pool
+from cowtail.models import block_pool, boundaries
+from cowtail.models.block_pool import Pool
+from cowtail.models.errors import LifecycleError
 from cowtail.models.lookup import Hit
 from cowtail.models.observations import NULL_BLOCK, Copy, Handoff, Key, Marker
 from cowtail.models.scope import RequestSpec, Scope
@@ -201,8 +202,8 @@ def register_keys(
         result, table = _register_full_blocks(
             result, spec, index, group.block_size, table, covered, group.is_mamba
         )
-        boundary = scope.replay_boundary(spec)
-        if scope.partial_hits and boundary > 0:
+        boundary = boundaries.replay_boundary(scope, spec)
+        if boundaries.partial_hits(scope) and boundary > 0:
             if group.is_mamba:
                 if covered == boundary:
                     result, table = _register_tail(
@@ -272,3 +273,10 @@ def _register_tail(
         marker=Marker(block, boundary),
     )
     return attrs.evolve(result, events=(*result.events, "tail registered")), table
+
+
+def free_tables(pool: Pool, freed: tuple[BlockTable, ...]) -> Pool:
+    """Free every block of a request: group by group, each table from its last block."""
+    for table in freed:
+        pool = block_pool.free(pool, reversed(table.blocks))
+    return pool

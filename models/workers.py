@@ -1,4 +1,4 @@
-"""Worker ranks and the external store: run a job, report it (domain.md f).
+"""Worker ranks and the external store: take a step's metadata, run a job, report it (domain.md f).
 
 A rank reads block contents when the job *runs*, however late that is. The first write of a
 key wins. Only a fully persisted range moves the rank's durable offset, and tail puts never do
@@ -15,11 +15,37 @@ from cowtail.models.actions import JobOutcome
 from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import Effects, StoreEntry
 from cowtail.models.scope import Scope
-from cowtail.models.state import JobMeta, RankWorker, State
+from cowtail.models.state import DeviceStep, JobMeta, RankWorker, State
 from cowtail.models.transition import Transition
 
 Wanted = tuple[int, int, int]
 """Group, block and number of tokens of something that a job stores."""
+
+
+def receive_metadata(rank: RankWorker, step: DeviceStep) -> RankWorker:
+    """Retire jobs of preempted generations, queue the step's jobs, close finished requests."""
+    queue = tuple(
+        attrs.evolve(job, live=False) if job.request in step.preempted else job
+        for job in rank.queue
+    )
+    saved = _cleared(rank.saved, step.preempted)
+    queue += step.jobs
+    closing = dict.fromkeys((*rank.closing, *step.finished))
+    closed = [index for index in closing if not _has_live_job(queue, index)]
+    return attrs.evolve(
+        rank,
+        queue=queue,
+        saved=_cleared(saved, tuple(closed)),
+        closing=tuple(index for index in closing if index not in closed),
+    )
+
+
+def _has_live_job(queue: tuple[JobMeta, ...], index: int) -> bool:
+    return any(job.request == index and job.live for job in queue)
+
+
+def _cleared(saved: tuple[int, ...], indices: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(0 if index in indices else offset for index, offset in enumerate(saved))
 
 
 def run_job_guard(scope: Scope, state: State, rank: int, outcome: JobOutcome) -> str:

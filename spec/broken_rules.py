@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -24,11 +24,10 @@ import attrs
 
 from cowtail.models import (
     block_pool,
+    boundaries,
     connector,
-    device,
     lookup,
     requests,
-    scheduler,
     tables,
     workers,
 )
@@ -224,8 +223,8 @@ def _save_rounds_up(
     scope: Scope, spec: RequestSpec, index: int, tracker: Tracker
 ) -> tuple[Tracker, connector.SaveRequest | None]:
     tracker, save = _consider_save(scope, spec, index, tracker)
-    if save is not None and save.completed % scope.lcm_block_size:
-        save = attrs.evolve(save, save_to=save.save_to + scope.lcm_block_size)
+    if save is not None and save.completed % boundaries.lcm_block_size(scope):
+        save = attrs.evolve(save, save_to=save.save_to + boundaries.lcm_block_size(scope))
     return tracker, save
 
 
@@ -387,7 +386,7 @@ BROKEN_RULES: dict[str, BrokenRule] = {
             "A preempted request's queued jobs vanish from the ranks and are never reported.",
             "async_two_steps",
             "S15",
-            (device, "receive_metadata", _retired_jobs_are_forgotten),
+            (workers, "receive_metadata", _retired_jobs_are_forgotten),
         ),
         _rule(
             "save_rounds_up",
@@ -515,7 +514,7 @@ BROKEN_RULES: dict[str, BrokenRule] = {
             "Freeing a request forgets the last block of each table.",
             "lone_producer",
             "S1",
-            (scheduler, "free_tables", _freeing_skips_the_last_block),
+            (tables, "free_tables", _freeing_skips_the_last_block),
         ),
     )
 }
@@ -531,6 +530,24 @@ def broken_rule_named(name: str) -> BrokenRule:
     raise ValueError(
         f"broken rule {name!r}: no such rule; {hint}use one of {', '.join(BROKEN_RULES)}"
     )
+
+
+def broken_rules_named(names: Sequence[str]) -> tuple[BrokenRule, ...]:
+    """Return broken rules that can be in force together.
+
+    Raises ValueError for an unknown name, and for two rules that replace one function.
+    """
+    rules = tuple(broken_rule_named(name) for name in names)
+    replaced: dict[tuple[str, str], str] = {}
+    for rule in rules:
+        place = (rule.module.__name__, rule.function)
+        other = replaced.setdefault(place, rule.name)
+        if other != rule.name:
+            raise ValueError(
+                f"broken rules {other!r} and {rule.name!r}: both replace {rule.function}, so only "
+                "one would be in force; choose one"
+            )
+    return rules
 
 
 @contextlib.contextmanager

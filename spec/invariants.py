@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from cowtail.models import lookup
+from cowtail.models import boundaries, lookup
 from cowtail.models.device import Memory, memory_ahead, run_step
 from cowtail.models.observations import NULL_BLOCK, Key, Status
 from cowtail.models.scope import Scope
@@ -115,8 +115,9 @@ def hits_can_be_supplied(scope: Scope, state: State) -> str | None:
             return (
                 f"{spec.name!r} hits {hit.length} of {len(tokens)} tokens: none is left to compute"
             )
-        if hit.length % scope.hit_alignment:
-            return f"{spec.name!r} hits {hit.length}, not a multiple of {scope.hit_alignment}"
+        if hit.length % boundaries.hit_alignment(scope):
+            align = boundaries.hit_alignment(scope)
+            return f"{spec.name!r} hits {hit.length}, not a multiple of {align}"
         missing = _missing_from_hit(scope, state, tokens, hit)
         if missing:
             return f"{spec.name!r} hits {hit.length} tokens, but {missing}"
@@ -354,7 +355,8 @@ def tails_are_stored_whole(scope: Scope, state: State) -> str | None:
             size = scope.groups[tail.group].block_size
             if not scope.groups[tail.group].is_mamba or tail.boundary % size == 0:
                 continue
-            start = tail.boundary // scope.lcm_block_size * scope.lcm_block_size
+            lcm = boundaries.lcm_block_size(scope)
+            start = tail.boundary // lcm * lcm
             ends = {(put.group, put.boundary) for put in job.puts}
             for index, group in enumerate(scope.groups):
                 if group.is_mamba:

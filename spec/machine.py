@@ -28,7 +28,7 @@ import attrs
 
 from cowtail.models import lifecycle
 from cowtail.models.actions import Action
-from cowtail.models.block_pool import LifecycleError
+from cowtail.models.errors import LifecycleError
 from cowtail.models.observations import NULL_BLOCK, Key, Status
 from cowtail.models.scope import Scope
 from cowtail.models.state import JobMeta, OpenPass, Request, ScheduledChunk, State

@@ -26,7 +26,7 @@ SOMETIMES: tuple[SometimesProperty, ...] = (
     SometimesProperty("aborted while waiting", "lone_producer", "domain e"),
     SometimesProperty("aborted while running", "lone_producer", "domain e"),
     SometimesProperty("aborted while preempted", "lone_producer", "domain e"),
-    SometimesProperty("handoff refused: past the end of prefill", "cow_decode", "R7"),
+    SometimesProperty("handoff refused", "cow_decode", "R7"),
     SometimesProperty("producer copy-on-write", "cow_decode", "R9"),
     SometimesProperty("consumer copy-on-write", "shared_prefix", "domain c"),
     SometimesProperty(
@@ -53,7 +53,7 @@ NEVER: dict[str, str] = {
     "tail dropped: boundary passed": (
         "without speculative tokens every allocation past a registered tail copies it first, and "
         "the copy consumes the marker: R2's guard on the boundary is a second line of defence. "
-        "The broken rule 'marker_survives_its_copy' reaches it."
+        "A unit test takes the guard by itself."
     ),
     "tail refused by the connector": (
         "a running request of a producer has a tracker whose prefill covers its boundary"

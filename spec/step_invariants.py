@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
+from cowtail.models import boundaries
 from cowtail.models.actions import Abort, Action, UpdateConnectorOutput, UpdateFromOutput
 from cowtail.models.observations import Status
 from cowtail.models.scope import Scope
@@ -45,7 +46,7 @@ def finish_hands_off_exactly(
                 f"{name!r} finished with {in_flight} tokens in flight at {old.computed} computed, "
                 f"and its tails {markers} were handed off all the same"
             )
-        if index not in handed and safe and scope.role.saves:
+        if index not in handed and safe and boundaries.saves(scope.role):
             return f"{name!r} finished at the boundary of its tail, and nothing was handed off"
     return None
 

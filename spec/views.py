@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import attrs
 
+from cowtail.models import boundaries
 from cowtail.models.observations import Status
 from cowtail.models.phase import BlockPhase, block_phase
 from cowtail.models.scope import Scope
@@ -92,7 +93,7 @@ def handoffs(scope: Scope, state: State) -> Items:
 
 def _handoff_phase(scope: Scope, state: State, index: int, group: int) -> str:
     spec = scope.requests[index]
-    boundary = scope.replay_boundary(spec)
+    boundary = boundaries.replay_boundary(scope, spec)
     if state.requests[index].tables[group].marker is not None:
         return "registered"
     offers = () if state.open_pass is None else state.open_pass.offers

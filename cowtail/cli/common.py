@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cowtail.harness.target import ModelTarget, Target, TorchTarget, load_torch
-from cowtail.spec.broken_rules import broken_rule_named
+from cowtail.spec.broken_rules import broken_rules_named
 from cowtail.spec.exploration import Verdict
 from cowtail.spec.scopes import SCOPES
 
@@ -76,8 +76,7 @@ def open_target(name: str, faults: list[str] | None, device: str = "cpu") -> Tar
     match name:
         case "model":
             with complaining(ValueError):
-                for fault in names:
-                    broken_rule_named(fault)
+                broken_rules_named(names)
             return ModelTarget(names)
         case "torch":
             target = TorchTarget(names, device)

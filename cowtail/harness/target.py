@@ -19,7 +19,7 @@ from cowtail.models import lifecycle
 from cowtail.models.actions import Action
 from cowtail.models.observations import Effects, Observation
 from cowtail.models.scope import Scope
-from cowtail.spec.broken_rules import broken_rule, broken_rule_named
+from cowtail.spec.broken_rules import broken_rule, broken_rules_named
 from cowtail.spec.invariants import PROPERTIES
 from cowtail.spec.step_invariants import STEP_PROPERTIES
 
@@ -81,9 +81,8 @@ class ModelTarget:
     level: Level = Level.EXACT
 
     def open(self, scope: Scope) -> ModelSession:
-        """Start a session. Raises ValueError for a broken rule that does not exist."""
-        for fault in self.faults:
-            broken_rule_named(fault)
+        """Start a session. Raises ValueError for broken rules unknown or at odds."""
+        broken_rules_named(self.faults)
         return ModelSession(scope, self.faults)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from cowtail.models import connector, lifecycle
+from cowtail.models import connector, lifecycle, requests
 from cowtail.models.actions import (
     Abort,
     Action,
@@ -22,7 +22,7 @@ from cowtail.models.actions import (
     UpdateConnectorOutput,
     UpdateFromOutput,
 )
-from cowtail.models.errors import NotEnabled
+from cowtail.models.errors import LifecycleError, NotEnabled
 from cowtail.models.observations import (
     Copy,
     Effects,
@@ -35,7 +35,6 @@ from cowtail.models.observations import (
 )
 from cowtail.models.scope import RequestSpec, Role, Scope, full_attention, mamba
 from cowtail.models.state import State
-from cowtail.models.tables import LifecycleError
 
 WORKED = Scope(
     name="worked",
@@ -113,6 +112,26 @@ def test_r2_tokens_in_flight_drop_the_marker_and_keep_the_cache_entry() -> None:
     assert run.effects.handoffs == ()
     assert run.events[1] == "tail dropped: tokens in flight"
     assert any(Key(1, "abcdefghijkl") in keys for keys in run.state.pool.keys)
+
+
+def test_r2_a_marker_whose_boundary_is_passed_is_consumed_and_not_emitted() -> None:
+    run = at_the_boundary()
+    passed = attrs.evolve(run.state.requests[0], computed=13)
+    run.state = attrs.evolve(run.state, requests=(passed, run.state.requests[1]))
+    state, tails, events = requests.finalize_tails(run.scope, run.state, 0)
+    assert tails == ()
+    assert events == ("tail dropped: boundary passed",)
+    assert state.requests[0].tables[1].marker is None
+
+
+def test_r7_a_tail_without_a_tracker_is_refused_and_the_request_just_finishes() -> None:
+    run = at_the_boundary()
+    run.state = attrs.evolve(run.state, trackers=(None, None))
+    pins = run.state.pins
+    run.do(Abort("a"))
+    assert run.effects == Effects()
+    assert "tail refused by the connector" in run.events
+    assert run.state.pins == pins
 
 
 @pytest.mark.parametrize("role", [Role.CONSUMER, Role.NONE])
@@ -276,8 +295,7 @@ def test_a_refusal_names_the_guard(action: Action, guard: str) -> None:
 
 def test_a_step_never_changes_the_state_it_starts_from() -> None:
     run = at_the_boundary()
-    before = run.state
-    copy = attrs.evolve(before)
+    before, shown = run.state, repr(run.state)
     run.do(Abort("a"))
-    assert before == copy
-    assert hash(before) == hash(copy)
+    assert run.state != before
+    assert repr(before) == shown

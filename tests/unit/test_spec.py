@@ -50,15 +50,6 @@ def test_every_property_is_violated_by_some_broken_rule() -> None:
     assert identifiers == {rule.violates for rule in BROKEN_RULES.values()}
 
 
-def test_the_guard_on_a_passed_boundary_is_a_second_line_of_defence() -> None:
-    """The event needs a marker that survived its copy; S10 reports that earlier by itself."""
-    assert "tail dropped: boundary passed" in NEVER
-    with broken_rule("marker_survives_its_copy"):
-        report = check_scope(scope_named("lone_producer"))
-    assert report.violation is not None
-    assert report.violation.identifier == "S10"
-
-
 def test_sometimes_properties_name_scopes_that_exist() -> None:
     assert {prop.scope for prop in SOMETIMES} <= set(SCOPES)
 

@@ -1,0 +1,58 @@
+"""The scheduler processes a step's output: sampled tokens count, complete requests finish."""
+
+from __future__ import annotations
+
+import attrs
+
+from cowtail.models import requests
+from cowtail.models.errors import NotEnabled
+from cowtail.models.observations import Effects, Status
+from cowtail.models.scope import Scope
+from cowtail.models.state import ScheduledChunk, State, with_request
+from cowtail.models.transition import Transition
+
+
+def update_from_output_guard(state: State) -> str:
+    """Return why no output can be processed, or an empty string."""
+    if not state.steps:
+        return "no step is in flight"
+    return "" if state.steps[0].executed else "the oldest step has not run"
+
+
+def update_from_output(scope: Scope, state: State) -> Transition:
+    """Process the oldest step's output: count sampled tokens, finish what is complete."""
+    guard = update_from_output_guard(state)
+    if guard:
+        raise NotEnabled(guard)
+    oldest = state.steps[0]
+    state = attrs.evolve(state, steps=state.steps[1:])
+    effects = Effects()
+    events: tuple[str, ...] = ()
+    for chunk in oldest.chunks:
+        if chunk.stale:
+            events += ("stale output ignored",)
+        state = accept_output(state, chunk)
+        request = state.requests[chunk.request]
+        done = request.outputs == scope.requests[chunk.request].max_tokens
+        if done and request.status is Status.RUNNING:
+            finished = requests.finish(scope, state, chunk.request)
+            state = finished.state
+            effects = attrs.evolve(
+                effects,
+                handoffs=effects.handoffs + finished.effects.handoffs,
+                jobs=effects.jobs + finished.effects.jobs,
+            )
+            events += finished.events
+    return Transition(state, effects, events)
+
+
+def accept_output(state: State, chunk: ScheduledChunk) -> State:
+    """Count the token that a chunk sampled, unless its request moved on in the meantime."""
+    request = state.requests[chunk.request]
+    if chunk.stale or not chunk.samples or request.status is Status.FINISHED:
+        return state
+    return with_request(
+        state,
+        chunk.request,
+        attrs.evolve(request, outputs=request.outputs + 1, placeholders=request.placeholders - 1),
+    )
