@@ -6,6 +6,7 @@ again: on block boundaries of the Mamba group, and at the prompt's replay bounda
 
 from __future__ import annotations
 
+from cowtail.impl.torch_engine.layout import CacheLayout
 from cowtail.impl.torch_engine.request import Request
 from cowtail.models.scope import Scope
 
@@ -14,13 +15,14 @@ class Chunking:
     """Chunk ends for the requests of one scope."""
 
     def __init__(self, scope: Scope) -> None:
-        self.scope = scope
+        self.layout = CacheLayout.of(scope)
+        self.token_budget = scope.token_budget
 
     def chunk_end(self, request: Request, start: int) -> int:
         """Return where the chunk from ``start`` ends; not above ``start``: not schedulable now."""
-        budget = self.scope.token_budget
+        budget = self.token_budget
         end = min(request.known + request.placeholders, start + budget)
-        block = self.scope.mamba_block_size
+        block = self.layout.chunk_block
         if block is None or start >= request.prefill_end:
             return end
         if end < request.prefill_end:
@@ -28,18 +30,17 @@ class Chunking:
             # A block above the budget could never be filled in one chunk: progress comes first.
             if aligned > start or block <= budget:
                 end = aligned
-        inside = [stop for stop in self.mandatory_stops(request, start) if start < stop < end]
+        stops = self._mandatory_stops(request, start, block)
+        inside = [stop for stop in stops if start < stop < end]
         return min(inside, default=end)
 
-    def mandatory_stops(self, request: Request, start: int) -> list[int]:
+    def _mandatory_stops(self, request: Request, start: int, block: int) -> list[int]:
         """Return the positions that no prefill chunk may run over."""
-        block = self.scope.mamba_block_size
-        assert block is not None
         last = (request.known - 1) // block * block
         stops = [last]
         if start % block:
             stops.append((start // block + 1) * block)
-        boundary = self.scope.replay_boundary(request.spec)
-        if self.scope.partial_hits and last < boundary < request.prompt_length:
+        boundary = self.layout.replay_boundary(request.prompt_length)
+        if self.layout.partial_hits and last < boundary < request.prompt_length:
             stops.append(boundary)
         return stops

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 import attrs
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
+from cowtail.impl.torch_engine.layout import CacheLayout
 from cowtail.impl.torch_engine.request import Request, ScheduledChunk
 from cowtail.impl.torch_engine.store_jobs import ConnectorMetadata, JobMetadata, PinLedger
 from cowtail.models.observations import NULL_BLOCK, Handoff, Put, StoreJob
-from cowtail.models.scope import Scope
+from cowtail.models.scope import Role, Scope
 
 Tables = tuple[tuple[int, ...], ...]
 
@@ -44,10 +45,15 @@ class Save:
 
 
 class StoreConnector:
-    """Trackers per request, job ids that are never used again, and the pins of the jobs."""
+    """Trackers per request, job ids that are never used again, and the pins of the jobs.
+
+    ``saves``: whether the engine's role hands blocks to the store at all (R3).
+    """
 
     def __init__(self, scope: Scope, pool: BlockPool, ledger: PinLedger) -> None:
         self.scope = scope
+        self.layout = CacheLayout.of(scope)
+        self.saves = scope.role in (Role.PRODUCER, Role.BOTH)
         self.pool = pool
         self.ledger = ledger
         self.trackers: dict[str, SaveTracker] = {}
@@ -78,7 +84,7 @@ class StoreConnector:
             if name in self.trackers:
                 self.trackers[name] = SaveTracker()
         saves = [save for chunk in chunks if (save := self._track(chunk)) is not None]
-        if not self.scope.role.saves:
+        if not self.saves:
             return ConnectorMetadata((), preempted, finished)
         tables = {chunk.request.name: chunk.tables for chunk in chunks}
         self._attach_handoffs(saves, handoffs, requests, tables)
@@ -99,9 +105,9 @@ class StoreConnector:
             if chunk.start >= tracker.prefill_end:
                 return None  # decode is not saved
             tracker.token_len += min(request.known - tracker.token_len, chunk.length)
-        save_to = tracker.token_len // self.scope.lcm_block_size * self.scope.lcm_block_size
+        save_to = self.layout.saved_whole(tracker.token_len)
         publish = (
-            self.scope.partial_hits
+            self.layout.partial_hits
             and not tracker.tail_sent
             and request.prompt_length <= tracker.token_len
         )
@@ -163,11 +169,11 @@ class StoreConnector:
         keyed at its own end; a group is left out where it is not computed that far.
         """
         groups = self.scope.groups
-        boundary = self.scope.replay_boundary(save.request.spec)
+        boundary = self.layout.replay_boundary(save.request.prompt_length)
         tails = [p.boundary for p in states if p.boundary % groups[p.group].block_size]
         if boundary == 0 or not (save.publish or boundary in tails):
             return []
-        start = boundary // self.scope.lcm_block_size * self.scope.lcm_block_size
+        start = self.layout.saved_whole(boundary)
         puts = []
         for index, group in enumerate(groups):
             if group.is_mamba or boundary > save.completed:
@@ -208,7 +214,7 @@ class StoreConnector:
         Returns None, and pins nothing, if they are not accepted (R7). Raises ValueError if
         tails of one request disagree on the boundary.
         """
-        if not self.scope.role.saves or not tails or not any(tables):
+        if not self.saves or not tails or not any(tables):
             return None
         if len({tail.boundary for tail in tails}) > 1:
             raise ValueError(

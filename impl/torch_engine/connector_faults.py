@@ -52,8 +52,8 @@ class SavesKnownTokensAtFinish(StoreConnector):
         """Save up to the known tokens if they end on a block boundary."""
         tracker = self.trackers.get(request.name)
         known = request.known
-        on_boundary = known % self.scope.lcm_block_size == 0
-        if not self.scope.role.saves or tracker is None or not on_boundary:
+        on_boundary = known % self.layout.lcm == 0
+        if not self.saves or tracker is None or not on_boundary:
             return None
         if known <= tracker.num_saved:
             return None

@@ -20,6 +20,7 @@ import attrs
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
 from cowtail.impl.torch_engine.block_table import PassRecord
+from cowtail.impl.torch_engine.chunking import Chunking
 from cowtail.impl.torch_engine.errors import EngineError
 from cowtail.impl.torch_engine.faults import parts_with
 from cowtail.impl.torch_engine.forward import StepPlanner
@@ -76,7 +77,7 @@ class TorchEngine:
         cache = KVCacheManager(scope, self.pool, parts.attention, parts.mamba, PassRecord())
         ledger = parts.ledger(self.pool, scope.num_ranks)
         connector = parts.connector(scope, self.pool, ledger)
-        self.scheduler: Scheduler = parts.scheduler(scope, cache, connector, parts.chunking(scope))
+        self.scheduler: Scheduler = parts.scheduler(scope, cache, connector, Chunking(scope))
         self.store = InMemoryStore()
         self.workers: list[Worker] = [
             parts.worker(

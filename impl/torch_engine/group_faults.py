@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
-from cowtail.impl.torch_engine.block_table import BlockTable
+from cowtail.impl.torch_engine.block_table import BlockTable, PassRecord
 from cowtail.impl.torch_engine.group_manager import FullAttentionManager
 from cowtail.impl.torch_engine.mamba_manager import MambaManager
 from cowtail.impl.torch_engine.request import Request, ScheduledChunk
 from cowtail.impl.torch_engine.scheduler import Scheduler
 from cowtail.models.observations import Handoff, Key, Marker
+from cowtail.models.scope import Scope
 
 
 class DropsTailAtFinish(MambaManager):
@@ -31,16 +32,19 @@ class TrustsMarkerAtFinish(MambaManager):
 class RemembersTailTwice(MambaManager):
     """The finish path has a record of its own, which copy-on-write does not know of."""
 
+    def __init__(self, scope: Scope, index: int, pool: BlockPool, record: PassRecord) -> None:
+        super().__init__(scope, index, pool, record)
+        self._tails: dict[str, Marker] = {}
+
     def register_tail(self, request: Request, table: BlockTable, marker: Marker) -> None:
         """Note the tail in both places."""
         super().register_tail(request, table, marker)
-        self.__dict__.setdefault("_tails", {})[request.name] = marker
+        self._tails[request.name] = marker
 
     def take_finished_tail(self, request: Request) -> Handoff | None:
         """Hand over what the second record says, whatever became of it."""
         super().take_finished_tail(request)
-        tails: dict[str, Marker] = self.__dict__.get("_tails", {})
-        marker = tails.pop(request.name, None)
+        marker = self._tails.pop(request.name, None)
         if marker is None or request.in_flight:
             return None
         return Handoff(request.name, self.index, marker.block, marker.boundary)

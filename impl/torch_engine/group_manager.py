@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
 from cowtail.impl.torch_engine.block_table import BlockTable, PassRecord
+from cowtail.impl.torch_engine.layout import CacheLayout
 from cowtail.impl.torch_engine.request import Request
 from cowtail.models.observations import NULL_BLOCK, Copy, Handoff, Key, Marker
 from cowtail.models.scope import Scope
@@ -20,9 +21,9 @@ class GroupManager(ABC):
     """Tables of every request in one group. ``index`` is the group's position in the scope."""
 
     def __init__(self, scope: Scope, index: int, pool: BlockPool, record: PassRecord) -> None:
-        self.scope = scope
+        self.layout = CacheLayout.of(scope)
         self.index = index
-        self.block_size = scope.groups[index].block_size
+        self.block_size = self.layout.block_sizes[index]
         self.pool = pool
         self.record = record
         self._tables: dict[str, BlockTable] = {}
@@ -142,7 +143,7 @@ class FullAttentionManager(GroupManager):
 
     def find_hit(self, request: Request, limit: int) -> tuple[list[int], int]:
         """Return the leading full blocks that are cached, and with partial hits a tail."""
-        size, unit = self.block_size, self.scope.hit_alignment
+        size, unit = self.block_size, self.layout.alignment
         blocks: list[int] = []
         while len(blocks) < limit // size:
             block = self.pool.lookup(self.key(request, (len(blocks) + 1) * size))
@@ -150,7 +151,7 @@ class FullAttentionManager(GroupManager):
                 break
             blocks.append(block)
         hit = len(blocks) * size
-        if self.scope.partial_hits and unit < size:
+        if self.layout.partial_hits and unit < size:
             for length in range(min(hit + size - unit, limit // unit * unit), hit, -unit):
                 block = self.pool.lookup(self.key(request, length))
                 if block is not None:
@@ -179,8 +180,8 @@ class FullAttentionManager(GroupManager):
     def register(self, request: Request, length: int) -> None:
         """Key full blocks, and the prompt's replay boundary where it is inside a block."""
         self.register_full_blocks(request, length)
-        boundary = self.scope.replay_boundary(request.spec)
+        boundary = self.layout.replay_boundary(request.prompt_length)
         inside = boundary % self.block_size != 0
-        if self.scope.partial_hits and inside and 0 < boundary <= length:
+        if self.layout.partial_hits and inside and 0 < boundary <= length:
             block = self.table(request).blocks[boundary // self.block_size]
             self.register_partial(request, block, boundary)

@@ -41,7 +41,6 @@ class KVCacheManager:
         mamba: type[MambaManager],
         record: PassRecord,
     ) -> None:
-        self.scope = scope
         self.pool = pool
         self.record = record
         self.groups: tuple[GroupManager, ...] = tuple(

@@ -22,9 +22,9 @@ class MambaManager(GroupManager):
 
     def find_hit(self, request: Request, limit: int) -> tuple[list[int], int]:
         """Return nulls and the block of the longest cached state that a hit may end on."""
-        step = self.scope.hash_unit if self.scope.partial_hits else self.block_size
+        step = self.layout.hash_unit if self.layout.partial_hits else self.block_size
         for length in range(limit // step * step, 0, -step):
-            if length % self.scope.hit_alignment:
+            if length % self.layout.alignment:
                 continue
             block = self.pool.lookup(self.key(request, length))
             if block is not None:
@@ -88,26 +88,21 @@ class MambaManager(GroupManager):
         self.hold_source(source)
         self.record.copies.append(Copy(self.index, source, destination))
         if marker is not None:
-            self.hand_off_copy(request, table, destination, marker.boundary)
+            table.marker = None
+            handoff = Handoff(request.name, self.index, destination, marker.boundary)
+            self.record.handoffs.append(handoff)
 
     def hold_source(self, source: int) -> None:
         """Keep the source of a copy referenced until the pass ends."""
         self.pool.touch((source,))
-
-    def hand_off_copy(
-        self, request: Request, table: BlockTable, destination: int, boundary: int
-    ) -> None:
-        """Consume the marker and offer the durable copy of its state."""
-        table.marker = None
-        self.record.handoffs.append(Handoff(request.name, self.index, destination, boundary))
 
     def register(self, request: Request, length: int) -> None:
         """Key and offer states on block boundaries; register the tail at the replay boundary."""
         for block, end in self.register_full_blocks(request, length):
             self.record.mamba_keys.add(self.key(request, end))
             self.record.handoffs.append(Handoff(request.name, self.index, block, end))
-        boundary = self.scope.replay_boundary(request.spec)
-        if not self.scope.partial_hits or length == 0 or length != boundary:
+        boundary = self.layout.replay_boundary(request.prompt_length)
+        if not self.layout.partial_hits or length == 0 or length != boundary:
             return
         table = self.table(request)
         index = math.ceil(length / self.block_size) - 1

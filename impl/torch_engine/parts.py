@@ -1,6 +1,10 @@
 """The classes that an engine is made of. A fault is a part that somebody got wrong.
 
-The engine is the same whatever its parts are; so the good code knows nothing of faults.
+No good class names a fault or asks whether one is on. Its shape, though, makes room for them. Some
+methods are apart only so that a fault can override one decision (``StoreConnector.tail_end``,
+``MambaManager.tail_is_intact``, ``Worker.groups_saved``). Four do nothing at all here: they mark
+moments at which a fault acts (``StoreConnector.request_finished``, ``Worker.put_failed``,
+``PinLedger.request_admitted``, ``PinLedger.request_preempted``). Every part has a fault in it.
 """
 
 from __future__ import annotations
@@ -8,7 +12,6 @@ from __future__ import annotations
 import attrs
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
-from cowtail.impl.torch_engine.chunking import Chunking
 from cowtail.impl.torch_engine.connector import StoreConnector
 from cowtail.impl.torch_engine.group_manager import FullAttentionManager
 from cowtail.impl.torch_engine.mamba_manager import MambaManager
@@ -24,7 +27,6 @@ class Parts:
     pool: type[BlockPool] = BlockPool
     attention: type[FullAttentionManager] = FullAttentionManager
     mamba: type[MambaManager] = MambaManager
-    chunking: type[Chunking] = Chunking
     ledger: type[PinLedger] = PinLedger
     connector: type[StoreConnector] = StoreConnector
     scheduler: type[Scheduler] = Scheduler

@@ -160,7 +160,7 @@ class Scheduler:
         output = SchedulerOutput(tuple(current.chunks), copies, record.drain_new_blocks(), metadata)
         return output, Effects(
             copies=copies,
-            handoffs=handoffs if self.scope.role.saves else (),
+            handoffs=handoffs if self.connector.saves else (),
             jobs=tuple(each.job for each in metadata.jobs),
         )
 
@@ -192,16 +192,17 @@ class Scheduler:
         _require(not ended, request, f"is {request.status}: nothing to abort")
         handoffs: list[Handoff] = []
         jobs: list[StoreJob] = []
-        if request.status is Status.WAITING:
-            request.status = Status.FINISHED  # nobody but the queue has heard of it
-        else:
-            self._finish(request, handoffs, jobs)
+        self._finish(request, handoffs, jobs)
         return Effects(handoffs=tuple(handoffs), jobs=tuple(jobs))
 
     def _finish(self, request: Request, handoffs: list[Handoff], jobs: list[StoreJob]) -> None:
-        """Finalize the tails first, while their blocks are the request's own; then free (R3)."""
+        """Finalize the tails first, while their blocks are the request's own; then free (R3).
+
+        A request that was never admitted has nothing of either; the workers are told of it
+        like of any other.
+        """
         request.status = Status.FINISHED
-        tails = self.cache.take_finished_tails(request) if self.scope.role.saves else []
+        tails = self.cache.take_finished_tails(request) if self.connector.saves else []
         self.cache.remove_skipped(request)
         tables = self.cache.tables(request.name)
         job = self.connector.register_finished_tails(request, tables, tails)

@@ -159,7 +159,7 @@ class Worker:
         saved = self.saved.get(queued.request, 0)
         entries = []
         for index in self.groups_saved():
-            table, size = self.tables(queued)[index], self.scope.groups[index].block_size
+            table, size = queued.metadata.tables[index], self.scope.groups[index].block_size
             for position in range(saved // size, save_to // size):
                 put = Put(index, table[position], (position + 1) * size)
                 entries.append(self._entry(queued, put))
@@ -168,10 +168,6 @@ class Worker:
     def groups_saved(self) -> list[int]:
         """Return the groups that a normal save covers: states are only ever handed over (R30)."""
         return [index for index, group in enumerate(self.scope.groups) if not group.is_mamba]
-
-    def tables(self, queued: QueuedJob) -> tuple[tuple[int, ...], ...]:
-        """Return the tables that a job's normal save goes by: those it was made with."""
-        return queued.metadata.tables
 
     def _entry(self, queued: QueuedJob, put: Put) -> Entry:
         group = self.scope.groups[put.group]

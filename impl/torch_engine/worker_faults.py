@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from cowtail.impl.torch_engine.forward import StepInputs, forward
-from cowtail.impl.torch_engine.store import StoreKey
-from cowtail.impl.torch_engine.streams import Event
+from cowtail.impl.torch_engine.memory import PagedMemory
+from cowtail.impl.torch_engine.store import InMemoryStore, StoreKey
+from cowtail.impl.torch_engine.streams import Event, Stream
 from cowtail.impl.torch_engine.worker import Entry, QueuedJob, Worker
+from cowtail.models.scope import Scope
 
 
 class ChecksStoreWhenQueued(Worker):
@@ -14,18 +16,28 @@ class ChecksStoreWhenQueued(Worker):
     A store that is in flight is not seen, and the same block is stored again.
     """
 
+    def __init__(
+        self,
+        scope: Scope,
+        rank: int,
+        memory: PagedMemory,
+        store: InMemoryStore,
+        compute: Stream,
+        offload: Stream,
+    ) -> None:
+        super().__init__(scope, rank, memory, store, compute, offload)
+        self._looked_up: dict[int, set[StoreKey]] = {}
+
     def enqueue(self, queued: QueuedJob, step: Event) -> None:
         """Look everything up now."""
         entries = self.boundary_entries(queued) + self.normal_entries(queued)
         missing = super().missing(queued, entries)
-        looked_up: dict[int, set[StoreKey]] = self.__dict__.setdefault("_looked_up", {})
-        looked_up[queued.job] = {entry.key for entry in missing}
+        self._looked_up[queued.job] = {entry.key for entry in missing}
         super().enqueue(queued, step)
 
     def missing(self, queued: QueuedJob, entries: list[Entry]) -> list[Entry]:
         """Return what was missing when the job was queued."""
-        looked_up: dict[int, set[StoreKey]] = self.__dict__["_looked_up"]
-        return [entry for entry in entries if entry.key in looked_up[queued.job]]
+        return [entry for entry in entries if entry.key in self._looked_up[queued.job]]
 
 
 class MovesOffsetOnFailure(Worker):

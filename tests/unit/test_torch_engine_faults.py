@@ -13,6 +13,7 @@ import pytest
 from cowtail.harness.notation import parse_actions
 from cowtail.impl.torch_engine import TorchEngine
 from cowtail.impl.torch_engine.faults import FAULTS, parts_with
+from cowtail.impl.torch_engine.parts import Parts
 from cowtail.models.observations import Observation, Pin, Put, StoreEntry
 from cowtail.models.scope import RequestSpec, Role, Scope, full_attention, mamba
 
@@ -189,3 +190,8 @@ def test_faults_may_share_a_part() -> None:
     parts = parts_with(["K01", "tail_emitted_twice"])
     for name in ("K01", "tail_emitted_twice"):
         assert issubclass(parts.mamba, FAULTS[name].replacement)
+
+
+def test_every_part_that_can_be_replaced_is_replaced_by_some_fault() -> None:
+    parts = {field.name for field in attrs.fields(Parts)}
+    assert parts == {fault.part for fault in FAULTS.values()}

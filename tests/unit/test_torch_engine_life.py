@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from cowtail.harness.notation import parse_actions
@@ -146,6 +147,19 @@ def test_a_tail_that_is_refused_pins_nothing(tail: Handoff) -> None:
     assert scheduler.connector.register_finished_tails(request, tables, [tail]) is None
     assert engine.observe().pins == before.pins
     assert engine.observe().ref_counts == before.ref_counts
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_workers_are_told_once_of_a_request_aborted_before_admission(role: Role) -> None:
+    engine = TorchEngine(attrs.evolve(SCOPE, role=role))
+    assert play(engine, "submit(a) abort(a)").effects == Effects()
+    told = []
+    for _ in range(2):
+        engine.scheduler.begin_pass()
+        output, effects = engine.scheduler.end_pass()
+        assert effects == Effects()
+        told.append(output.metadata.finished)
+    assert told == [("a",), ()]
 
 
 @pytest.mark.parametrize("role", [Role.CONSUMER, Role.NONE])
