@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -32,14 +33,10 @@ def fuzz(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Same seed, same run.")] = 1,
     examples: Annotated[
         int | None,
-        typer.Option("--examples", min=1, help=f"Bound on examples [{DEFAULT_EXAMPLES}]."),
+        typer.Option("--examples", help=f"Bound on examples [{DEFAULT_EXAMPLES}]."),
     ] = None,
-    seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0.001, help="Bound on seconds.")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0.001, help="Bound on minutes.")
-    ] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", help="Bound on seconds.")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", help="Bound on minutes.")] = None,
     fault: common.Faults = None,
     device: common.Device = "cpu",
     out: common.Out = Path("out"),
@@ -55,10 +52,12 @@ def fuzz(
     cowtail fuzz --target torch --fault K03 --out out/k03
     cowtail fuzz --target vllm --minutes 1
     """
+    if examples is not None and examples < 1:
+        common.fail(f"--examples {examples}: must be 1 or more; raise it")
     max_seconds = _seconds(seconds, minutes)
     common.writable(out)
     if target == "vllm":
-        fuzz_vllm(seed, max_seconds, examples, fault, out, quiet)
+        fuzz_vllm(seed, max_seconds, examples, fault, device, out, quiet)
     if examples is None and max_seconds is None:
         examples = DEFAULT_EXAMPLES
     chosen = common.open_target(target, fault, device)
@@ -95,6 +94,9 @@ def fuzz(
 def _seconds(seconds: float | None, minutes: float | None) -> float | None:
     if seconds is not None and minutes is not None:
         common.fail(f"--seconds {seconds:g} and --minutes {minutes:g}: give one of them")
+    for option, value in (("--seconds", seconds), ("--minutes", minutes)):
+        if value is not None and not 0 < value < math.inf:
+            common.fail(f"{option} {value:g}: must be above 0 and finite; change it")
     return seconds if minutes is None else 60 * minutes
 
 

@@ -1,8 +1,9 @@
 """What must hold of the real engine, whatever it decides: the safety level.
 
-Each property is a function of a session that returns why it fails, None if it holds. The
-identifiers are those of the model's invariants. All of them are checked after every action,
-but for L2, which is checked when everything has been drained.
+Each property is a function of a session that returns why it fails, None if it holds. Where the
+sentence is that of an invariant of the model, the identifier is its identifier too; V5 and V6 are
+this engine's own. All of them are checked after every action, but for L2, which is checked when
+everything has been drained.
 """
 
 from __future__ import annotations
@@ -79,12 +80,12 @@ def keyed_contents_are_true(session: Session) -> str | None:
 
 
 def reads_are_true(session: Session) -> str | None:
-    """S5: every read of the forward pass finds the KV and the state of the request's prefix."""
+    """V5: every read of the forward pass finds the KV and the state of the request's prefix."""
     return next(iter(session.device.wrong), None)
 
 
 def loads_do_not_race(session: Session) -> str | None:
-    """S6: no load goes into a block that a step which has not been executed copies or writes.
+    """V6: no load goes into a block that a step which has not been executed copies or writes.
 
     Loads are not ordered with the device's stream. Checked when the load is dispatched,
     whichever of the two would have come first.
@@ -184,7 +185,7 @@ def _property(source: str, why_not: Callable[[Session], str | None]) -> Property
 SAFETY: tuple[Property, ...] = (
     _property("R8, domain.md S1", references_equal_owners),
     _property("domain.md S2", key_map_is_consistent),
-    _property("domain.md S5", reads_are_true),
+    _property("R18", reads_are_true),
     _property("R14, domain.md S3", keyed_contents_are_true),
     _property("vLLM PR 45357, domain.md S6", loads_do_not_race),
     _property("R4, R7, R30, domain.md S7", handoffs_are_true),

@@ -36,7 +36,7 @@ class _Row:
 class Device:
     """One batch of requests over the memories of all ranks, which compute the same.
 
-    ``wrong`` collects why a read of the forward pass did not find what it needed (S5).
+    ``wrong`` collects why a read of the forward pass did not find what it needed (V5).
     """
 
     def __init__(self, config: EngineConfig, memories: Sequence[Memory]) -> None:

@@ -25,6 +25,16 @@ from cowtail.models.actions import Action
 __all__ = ["Finding", "Report", "fuzz", "minimize", "replay"]
 
 
+REQUIRED_EVENTS = (
+    "tails handed off at finish",
+    "tails handed off by CoW",
+    "pins outliving requests",
+    "preemptions with a job in flight",
+    "failed puts",
+)
+"""What must have happened in a run before finding nothing says that the properties hold."""
+
+
 @attrs.frozen
 class Finding:
     """A property that failed, and the actions that lead to it.
@@ -62,6 +72,11 @@ class Report:
     finding: Finding | None = None
     known: tuple[Finding, ...] = ()
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The required events that never happened, so that "holds" would say too little."""
+        return tuple(event for event in REQUIRED_EVENTS if not self.statistics.get(event))
+
 
 def fuzz(
     seed: int,
@@ -78,10 +93,15 @@ def fuzz(
     without it each episode draws its own. ``reduce`` minimizes what is found. ``on_episode`` is
     called with the number of episodes done.
 
-    Raises ValueError without a limit, VllmNotInstalled without vLLM.
+    Raises ValueError without a limit or for one that is not above 0, VllmNotInstalled without
+    vLLM.
     """
     if seconds is None and episodes is None:
         raise ValueError("seconds=None, episodes=None: a run has a limit; give one of them")
+    if episodes is not None and episodes < 1:
+        raise ValueError(f"episodes={episodes}: must be 1 or more; raise it")
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"seconds={seconds:g}: must be above 0; raise it")
     release = surface().release.version
     statistics: Counter[str] = Counter()
     begin = time.perf_counter()

@@ -37,8 +37,12 @@ class KnownFinding:
 
 
 def _producer_load_races(session: Session) -> bool:
-    """A producer with two steps in flight loads into a block that a step still works on."""
-    return session.config.role is Role.PRODUCER and session.config.max_steps_in_flight > 1
+    """A producer, whose frees wait for no step, has loaded into a block a step still works on."""
+    return (
+        bool(session.ledger.racing_loads)
+        and session.config.role is Role.PRODUCER
+        and not session.view.defers_frees
+    )
 
 
 def _retry_blocks_the_queue(session: Session) -> bool:
@@ -49,7 +53,7 @@ def _retry_blocks_the_queue(session: Session) -> bool:
         and head is not None
         and head.num_computed_tokens == 0
         and not any(session.view.tables(head.request_id))
-        and head in session.scheduler._inflight_prefills
+        and session.view.is_reserved_for(head)
     )
 
 
@@ -60,14 +64,14 @@ def _loaded_tail_has_no_room(session: Session) -> bool:
         head is not None
         and head.num_computed_tokens > 0
         and session.view.has_partial_hit(head.request_id)
-        and not session.scheduler.running
+        and not session.view.has_running
     )
 
 
 KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
     KnownFinding(
         name="producer load races the device",
-        identifier="S6",
+        identifier="V6",
         releases=("0.32.0",),
         sentence=(
             "A kv_producer looks up and loads like any other role, but freed blocks wait for "

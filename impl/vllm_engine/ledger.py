@@ -45,7 +45,7 @@ class Ledger:
     """What the properties need to know beside the engine itself.
 
     ``wrong_handoffs``, ``repeated_handoffs`` and ``racing_loads`` say what was wrong when it
-    was seen (S7, S10, S6); ``jobs`` are all store jobs so far; ``statistics`` counts events.
+    was seen (S7, S10, V6); ``jobs`` are all store jobs so far; ``statistics`` counts events.
     """
 
     def __init__(

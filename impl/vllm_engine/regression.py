@@ -25,8 +25,7 @@ vLLM does this, after the actions or in the drain that follows them.
 
 from cowtail.impl.vllm_engine.config import {configs}
 from cowtail.impl.vllm_engine.fuzz import replay
-from cowtail.models.actions import {actions}
-from cowtail.models.scope import RequestSpec, Role
+{actions}from cowtail.models.scope import RequestSpec, Role
 
 CONFIG = EngineConfig(
 {config}
@@ -49,15 +48,20 @@ def regression(finding: Finding) -> str:
         names.add("JobOutcome")
     return _TEMPLATE.format(
         identifier=finding.identifier,
-        reason=finding.reason,
+        reason=_in_docstring(finding.reason),
         seed=finding.seed,
         episode=finding.episode,
         configs=", ".join(["EngineConfig", "RunLoad"] if RunLoad in kinds else ["EngineConfig"]),
-        actions=", ".join(sorted(names)),
+        actions=f"from cowtail.models.actions import {', '.join(sorted(names))}\n" if names else "",
         config="\n".join(f"    {line}," for line in _changed_fields(finding.config)),
         listed="\n".join(f"    {as_source(action)}," for action in finding.actions),
         name=re.sub(r"\W+", "_", f"{finding.identifier}_seed_{finding.seed}").lower(),
     )
+
+
+def _in_docstring(text: str) -> str:
+    """Return ``text`` on one line, with nothing in it that ends or changes a docstring."""
+    return " ".join(text.split()).replace("\\", "\\\\").replace('"', "'")
 
 
 def _changed_fields(value: Any) -> list[str]:

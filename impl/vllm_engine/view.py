@@ -1,6 +1,7 @@
 """Reading the real engine: owners, references, keys, pins, and what is left behind.
 
-The only module that looks into vLLM's private fields; it changes nothing.
+The only module that looks into private fields of the scheduler, its managers and its connector;
+it changes nothing.
 """
 
 from __future__ import annotations
@@ -150,6 +151,20 @@ class View:
         """Return the first of the waiting requests that load or have loaded; None if none do."""
         queue = self._scheduler.kv_holding_waiting
         return queue.peek_request() if queue else None
+
+    @property
+    def defers_frees(self) -> bool:
+        """Whether freed blocks are kept back until the steps in flight have been processed."""
+        return bool(self._scheduler.defer_block_free)
+
+    @property
+    def has_running(self) -> bool:
+        """Whether a request runs, and could be preempted."""
+        return bool(self._scheduler.running)
+
+    def is_reserved_for(self, request: Any) -> bool:
+        """Whether blocks are reserved for a request as for a prefill in flight."""
+        return request in self._scheduler._inflight_prefills
 
     def leftovers(self) -> list[str]:
         """Return what is not empty in scheduler, managers and connector, one line each."""

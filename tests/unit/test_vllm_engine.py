@@ -2,15 +2,23 @@
 
 import importlib.metadata
 import importlib.util
+from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
+import typer.testing
 
+from cowtail.cli import app, common
+from cowtail.cli.fuzz_vllm import verdict_of
 from cowtail.impl.vllm_engine import fuzz, releases
-from cowtail.impl.vllm_engine.config import EngineConfig, config_from_scope
+from cowtail.impl.vllm_engine.config import EngineConfig, RunLoad, config_from_scope
 from cowtail.impl.vllm_engine.memory import Memory, line_of
+from cowtail.impl.vllm_engine.regression import regression
 from cowtail.impl.vllm_engine.store import NOT_FOUND, Store, Transport
+from cowtail.models.actions import Action, Submit
 from cowtail.models.scope import RequestSpec, Role, Scope, full_attention, mamba
+from cowtail.spec.exploration import Verdict
 
 REQUEST = RequestSpec("a", "abcde")
 CONFIG = EngineConfig(requests=(REQUEST,))
@@ -35,6 +43,73 @@ def test_an_unlisted_release_is_refused_by_name(monkeypatch: pytest.MonkeyPatch)
 def test_the_fuzzer_needs_a_limit_before_it_needs_vllm() -> None:
     with pytest.raises(ValueError, match="give one of them"):
         fuzz.fuzz(seed=1)
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        ({"episodes": 0}, "episodes=0: must be 1 or more; raise it"),
+        ({"episodes": -3}, "episodes=-3: must be 1 or more"),
+        ({"seconds": 0.0}, "seconds=0: must be above 0; raise it"),
+        ({"seconds": -1.0}, "seconds=-1: must be above 0"),
+        ({"seconds": float("nan")}, "seconds=nan: must be above 0"),
+    ],
+)
+def test_a_limit_that_lets_nothing_happen_is_refused(limit: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fuzz.fuzz(seed=1, **limit)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--examples", "0"), "--examples 0: must be 1 or more; raise it"),
+        (("--examples", "-3"), "--examples -3: must be 1 or more; raise it"),
+        (("--seconds", "0"), "--seconds 0: must be above 0 and finite; change it"),
+        (("--minutes", "-1"), "--minutes -1: must be above 0 and finite; change it"),
+        (("--seconds", "nan"), "--seconds nan: must be above 0 and finite; change it"),
+        (
+            ("--device", "cuda"),
+            "--device cuda: the device under vLLM is symbolic, on the CPU; leave --device out, "
+            "or use --target torch",
+        ),
+    ],
+    ids=" ".join,
+)
+def test_what_the_command_cannot_do_is_one_line_and_nothing_is_written(
+    words: tuple[str, ...], complaint: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    result = typer.testing.CliRunner().invoke(
+        app, ["fuzz", "--target", "vllm", "--out", str(out), *words]
+    )
+    assert result.exit_code == common.USAGE
+    assert result.stderr == f"cowtail: {complaint}\n"
+    assert not out.exists()
+
+
+def report_of(statistics: dict[str, int], finding: fuzz.Finding | None = None) -> fuzz.Report:
+    return fuzz.Report(1, 1, 1, 1.0, "0.32.0", statistics, finding)
+
+
+@pytest.mark.parametrize("event", fuzz.REQUIRED_EVENTS)
+def test_a_run_holds_only_if_each_required_event_happened(event: str) -> None:
+    seen = dict.fromkeys(fuzz.REQUIRED_EVENTS, 1)
+    assert verdict_of(report_of(seen)) is Verdict.HOLDS
+    never = report_of({**seen, event: 0})
+    assert never.missing == (event,)
+    assert verdict_of(never) is Verdict.UNDETERMINED
+    assert verdict_of(report_of({})) is Verdict.UNDETERMINED
+    finding = fuzz.Finding("S1", "made up", CONFIG, (), 1, 0)
+    assert verdict_of(report_of({}, finding)) is Verdict.VIOLATED
+
+
+@pytest.mark.parametrize("actions", [(), (RunLoad(0),), (Submit("a"), RunLoad(1, failed=True))])
+def test_a_test_of_any_finding_is_python_whatever_its_reason(actions: tuple[Action, ...]) -> None:
+    reason = 'A: KeyError("C:\\new"): """\nand more'
+    namespace: dict[str, Any] = {}
+    exec(regression(fuzz.Finding("A", reason, CONFIG, actions, 1, 0)), namespace)
+    assert (namespace["CONFIG"], namespace["ACTIONS"]) == (CONFIG, actions)
 
 
 @pytest.mark.parametrize(

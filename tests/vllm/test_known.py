@@ -73,7 +73,7 @@ def test_a_producer_loads_into_the_source_of_a_copy_that_is_in_flight() -> None:
     session = racing_session()
     assert not session.scheduler.defer_block_free
     violation = violation_of(session, [SchedulePass()])
-    assert violation.identifier == "S6"
+    assert violation.identifier == "V6"
     assert name_of(session, violation) == RACE
 
 
@@ -83,7 +83,7 @@ def test_the_racing_load_really_corrupts_what_the_request_reads(
     monkeypatch.setattr(Ledger, "note_loads", lambda ledger, scheduled, in_flight: None)
     session = racing_session()
     violation = violation_of(session, [SchedulePass(), RunLoad(0), RunLoad(1), Execute()])
-    assert violation.identifier == "S5"
+    assert violation.identifier == "V5"
     assert "b reads wrong KV on rank 0" in violation.reason
 
 
@@ -148,6 +148,33 @@ def test_a_violation_of_another_property_is_not_taken_for_a_known_one() -> None:
     session = Session(RACING)
     session.do_all(Submit("a"), SchedulePass(), Execute(), UpdateFromOutput())
     assert known_finding(session, Violation("L2", "made up")) is None
+
+
+def test_a_race_that_no_load_took_part_in_is_new() -> None:
+    session = racing_session()
+    assert known_finding(session, Violation("V6", "made up")) is None
+
+
+@pytest.mark.parametrize(
+    ("role", "defers", "known"),
+    [
+        (Role.PRODUCER, False, True),
+        (Role.PRODUCER, True, False),
+        (Role.BOTH, False, False),
+    ],
+)
+def test_a_race_is_known_of_a_producer_whose_frees_do_not_wait(
+    role: Role, defers: bool, known: bool
+) -> None:
+    session = Session(attrs.evolve(RACING, role=role))
+    session.scheduler.defer_block_free = False
+    session.do(Submit("a"))
+    session.drain()
+    session.do_all(Submit("b"), SchedulePass(), Submit("c"))
+    violation = violation_of(session, [SchedulePass()])
+    assert violation.identifier == "V6"
+    session.scheduler.defer_block_free = defers
+    assert (name_of(session, violation) == RACE) is known
 
 
 def test_a_finding_becomes_a_test_that_fails_as_long_as_it_is_there() -> None:

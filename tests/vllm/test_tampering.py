@@ -104,26 +104,26 @@ def test_s3_fires_when_a_cached_block_is_overwritten(session: Session) -> None:
         session.do(Submit("b"))
 
 
-def test_s5_fires_when_a_running_state_is_overwritten(session: Session) -> None:
+def test_v5_fires_when_a_running_state_is_overwritten(session: Session) -> None:
     session.do_all(Submit("a"), *STEP, *STEP, *STEP)
     state = session.view.tables("a")[MAMBA][-1]
     session.do(SchedulePass())
     session.memories[0].write_state(state, "somebody else")
-    with pytest.raises(Violation, match="S5: a reads wrong KV on rank 0"):
+    with pytest.raises(Violation, match="V5: a reads wrong KV on rank 0"):
         session.do(Execute())
 
 
-def test_s5_fires_when_a_hit_inside_a_block_goes_on_without_its_copy(session: Session) -> None:
+def test_v5_fires_when_a_hit_inside_a_block_goes_on_without_its_copy(session: Session) -> None:
     session.do(Submit("a"))
     session.drain()
     session.do_all(Submit("b"), SchedulePass())
     assert session.steps[0].scheduled.kv_cache_block_copies
     session.steps[0].scheduled.kv_cache_block_copies = None
-    with pytest.raises(Violation, match="S5: b reads wrong KV"):
+    with pytest.raises(Violation, match="V5: b reads wrong KV"):
         session.do(Execute())
 
 
-def test_s6_fires_when_freed_blocks_do_not_wait_for_the_steps_in_flight() -> None:
+def test_v6_fires_when_freed_blocks_do_not_wait_for_the_steps_in_flight() -> None:
     requests = (
         RequestSpec("a", TEXT[:30]),
         RequestSpec("b", TEXT[:30]),
@@ -145,7 +145,7 @@ def test_s6_fires_when_freed_blocks_do_not_wait_for_the_steps_in_flight() -> Non
         if defer:
             session.do(SchedulePass())
             continue
-        with pytest.raises(Violation, match="S6: c loads into"):
+        with pytest.raises(Violation, match="V6: c loads into"):
             session.do(SchedulePass())
 
 
