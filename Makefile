@@ -59,6 +59,7 @@ bench: $(READY)
 
 docs: $(READY)
 	$(BIN)/python -m cowtail.spec.diagrams docs/diagrams
+	$(BIN)/python -m cowtail.spec.reference docs/reference/spec.md
 
 clean:
 	rm -rf $(VENV) .venv-vllm out .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
