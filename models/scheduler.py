@@ -91,6 +91,8 @@ def _plan_admission(scope: Scope, state: State, index: int) -> _Plan:
     if state_computed_in_this_pass(scope, state, hit):
         return _Plan("the hit ends in a state that this very pass computes")
     adopted = tables.adopt_hit(scope, request.tables, hit)
+    if copies_what_this_pass_writes(scope, state.open_pass, adopted):
+        return _Plan("the hit would be copied from a block that this very pass writes")
     needed = tables.blocks_needed(scope, adopted, end)
     needed += tables.hit_blocks_in_free_list(state.pool, hit)
     if needed > len(state.pool.free):
@@ -106,6 +108,23 @@ def state_computed_in_this_pass(scope: Scope, state: State, hit: lookup.Hit) -> 
         for group, blocks in zip(scope.groups, hit.blocks, strict=True)
         if group.is_mamba and blocks
     )
+
+
+def copies_what_this_pass_writes(
+    scope: Scope, opened: OpenPass, adopted: tuple[BlockTable, ...]
+) -> bool:
+    """Whether a copy that is due would read a block that a chunk of this pass writes.
+
+    All copies of a step read before any writes, and before the forward pass: what this pass
+    puts into a block, by copy or by computation, comes too late for another copy.
+    """
+    written = {
+        block
+        for chunk in opened.scheduled
+        for group, table in enumerate(chunk.tables)
+        for block in tables.blocks_written(scope, group, table, chunk.start, chunk.end)
+    }
+    return any(t.copy_due is not None and t.copy_due.source in written for t in adopted)
 
 
 def admit(scope: Scope, state: State, index: int) -> Transition:

@@ -6,8 +6,8 @@ beyond it, so what is true is kept apart from how far we look.
 
 >>> scope = Scope(name="tiny", groups=(full_attention(2), mamba(2)), hash_unit=1,
 ...               num_blocks=8, requests=(RequestSpec("a", "abcd"),))
->>> scope.lcm_block_size, scope.replay_boundary(scope.requests[0])
-(2, 3)
+>>> scope.slots_per_block, scope.requests[0].tokens
+(2, 'abcdz')
 """
 
 from __future__ import annotations
@@ -32,11 +32,6 @@ class Role(enum.StrEnum):
     CONSUMER = "consumer"
     BOTH = "both"
     NONE = "none"
-
-    @property
-    def saves(self) -> bool:
-        """Whether an engine of this role hands blocks to the store (R3)."""
-        return self in (Role.PRODUCER, Role.BOTH)
 
 
 @attrs.frozen
@@ -159,33 +154,9 @@ class Scope:
         return total
 
     @property
-    def lcm_block_size(self) -> int:
-        """The unit of normal saves: the least common multiple of all block sizes, in tokens."""
-        return math.lcm(*(group.block_size for group in self.groups))
-
-    @property
-    def mamba_block_size(self) -> int | None:
-        """Block size, in tokens, that prefill chunks align to; None without a Mamba group."""
-        return next((g.block_size for g in self.groups if g.is_mamba), None)
-
-    @property
-    def partial_hits(self) -> bool:
-        """Whether prefix hits may end inside a block (domain.md b)."""
-        return any(g.is_mamba and g.block_size > self.hash_unit for g in self.groups)
-
-    @property
-    def hit_alignment(self) -> int:
-        """Tokens that every hit length is a multiple of: H with partial hits, else the LCM."""
-        return self.hash_unit if self.partial_hits else self.lcm_block_size
-
-    @property
     def slots_per_block(self) -> int:
         """Slots of one page: as many as the widest attention block has tokens, at least 1."""
         return max((g.block_size for g in self.groups if not g.is_mamba), default=1)
-
-    def replay_boundary(self, request: RequestSpec) -> int:
-        """Return ck(P): the last hash-unit boundary strictly below the prompt's length."""
-        return (len(request.prompt) - 1) // self.hash_unit * self.hash_unit
 
     def index(self, request_name: str) -> int:
         """Return the position of a request by name. Raises ValueError with the known names."""

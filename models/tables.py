@@ -70,6 +70,19 @@ def _retire_states(
     return pool, attrs.evolve(table, blocks=tuple(blocks), retired=retired)
 
 
+def blocks_written(
+    scope: Scope, group: int, table: tuple[int, ...], start: int, end: int
+) -> tuple[int, ...]:
+    """Return the blocks of one table that computing tokens [start, end) writes."""
+    size = scope.groups[group].block_size
+    columns = math.ceil(end / size)
+    return (
+        table[columns - 1 : columns]
+        if scope.groups[group].is_mamba
+        else table[start // size : columns]
+    )
+
+
 def adopt_hit(scope: Scope, tables: tuple[BlockTable, ...], hit: Hit) -> tuple[BlockTable, ...]:
     """Return the tables of a request admitted with ``hit``; references are not taken yet."""
     adopted = []

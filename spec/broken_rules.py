@@ -28,6 +28,7 @@ from cowtail.models import (
     connector,
     lookup,
     requests,
+    scheduler,
     tables,
     workers,
 )
@@ -235,6 +236,12 @@ def _hit_blocks_are_shared(
         attrs.evolve(table, blocks=blocks, num_cached=len(blocks))
         for table, blocks in zip(adopted, hit.blocks, strict=True)
     )
+
+
+def _copies_are_never_checked(
+    scope: Scope, opened: OpenPass, adopted: tuple[BlockTable, ...]
+) -> bool:
+    return False
 
 
 def _hit_takes_the_longest(scope: Scope, pool: Pool, tokens: str) -> lookup.Hit:
@@ -459,6 +466,14 @@ BROKEN_RULES: dict[str, BrokenRule] = {
             "shared_prefix",
             "S6",
             (tables, "_consumer_copy", _copy_zeroes_its_source),
+        ),
+        _rule(
+            "copy_chained_in_one_step",
+            "",
+            "A hit is copied from a block that another copy or chunk of the same step fills.",
+            "same_pass",
+            "S6",
+            (scheduler, "copies_what_this_pass_writes", _copies_are_never_checked),
         ),
         _rule(
             "partial_hit_shared",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from cowtail.models import boundaries, lookup
+from cowtail.models import boundaries, lookup, tables
 from cowtail.models.device import Memory, memory_ahead, run_step
 from cowtail.models.observations import NULL_BLOCK, Key, Status
 from cowtail.models.scope import Scope
@@ -153,11 +153,8 @@ def _missing_from_hit(scope: Scope, state: State, tokens: str, hit: lookup.Hit) 
 def writers_are_alone(scope: Scope, state: State) -> str | None:
     """S5: see ``PROPERTIES``."""
     for chunk, jobs in _chunks_to_run(state):
-        for index, group in enumerate(scope.groups):
-            size = group.block_size
-            first = -(-chunk.end // size) - 1 if group.is_mamba else chunk.start // size
-            for column in range(first, -(-chunk.end // size)):
-                block = chunk.tables[index][column]
+        for index, table in enumerate(chunk.tables):
+            for block in tables.blocks_written(scope, index, table, chunk.start, chunk.end):
                 wrong = _foreign_reader(scope, state, chunk, index, block, jobs)
                 if wrong:
                     name = scope.requests[chunk.request].name
@@ -191,12 +188,16 @@ def _foreign_reader(
     """Return who would see the write of ``chunk`` to ``block`` and must not."""
     if block == NULL_BLOCK:
         return "it is the null block"
+    tokens = scope.requests[chunk.request].tokens
     for index, request in enumerate(state.requests):
         if index == chunk.request or request.status is not Status.RUNNING:
             continue
-        if any(block in table.blocks for table in request.tables):
+        if block not in request.tables[group].blocks:
+            continue
+        covered = min(chunk.end, _tokens_up_to_block(scope, chunk, group, block))
+        same = scope.requests[index].tokens[:covered] == tokens[:covered]
+        if scope.groups[group].is_mamba or not same:
             return f"it is in a table of {scope.requests[index].name!r}"
-    tokens = scope.requests[chunk.request].tokens
     for job in jobs:
         stored = scope.requests[job.request].tokens
         for put in job.puts:
@@ -213,6 +214,11 @@ def _foreign_reader(
         if block in job.tables[group][:full] and tokens[: job.save_to] != stored[: job.save_to]:
             return f"job {job.job} saves it as part of {job.save_to} tokens"
     return None
+
+
+def _tokens_up_to_block(scope: Scope, chunk: ScheduledChunk, group: int, block: int) -> int:
+    """Return how many tokens of a request the table holds up to and including ``block``."""
+    return (chunk.tables[group].index(block) + 1) * scope.groups[group].block_size
 
 
 def _unfinished_jobs(state: State) -> Iterator[JobMeta]:
@@ -438,7 +444,8 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "S5",
         "copy-on-write isolation",
-        "A step writes no block that another request holds or that a job stores as something else.",
+        "A step writes no block that another request holds under other tokens, or that a job "
+        "stores as something else; attention blocks with one prefix may be shared as they fill.",
         "domain S5",
         writers_are_alone,
     ),

@@ -71,6 +71,17 @@ CONTINUATION = Scope(
 )
 """A prompt that continues another's output: the groups' hits differ, the shorter one counts."""
 
+SAME_PASS = Scope(
+    name="same_pass",
+    groups=(full_attention(2), mamba(4)),
+    hash_unit=1,
+    num_blocks=16,
+    requests=(RequestSpec("a", "ax"), RequestSpec("b", "abcd"), RequestSpec("c", "abe")),
+    role=Role.NONE,
+    may_abort=(),
+)
+"""Three requests admitted together, without a connector: who may copy from whom in one pass."""
+
 ASYNC_TWO_STEPS = Scope(
     name="async_two_steps",
     groups=(full_attention(2), mamba(2)),
@@ -139,6 +150,7 @@ SCOPES: dict[str, Scope] = {
         SHARED_PREFIX,
         UNEQUAL_BLOCKS,
         CONTINUATION,
+        SAME_PASS,
         ASYNC_TWO_STEPS,
         FAULTY_STORE,
         THREE_RANKS,
@@ -163,12 +175,13 @@ _NEVER_TAKEN = {
     "shared_prefix": ("preempt",),
     "unequal_blocks": ("preempt",),
     "continuation": ("preempt",),
+    "same_pass": ("preempt", "abort", "run_job", "report", "update_connector_output"),
     "faulty_store": ("preempt", "abort"),
     "three_ranks": ("preempt",),
     "two_generations": ("abort",),
     "preempt_under_pressure": ("abort",),
 }
-"""Actions that a scope's bounds leave out: no budget for preemptions, nobody may abort."""
+"""Actions that a scope leaves out: no budget for preemptions, nobody may abort, no connector."""
 
 
 def required_actions(scope: Scope) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ SOMETIMES: tuple[SometimesProperty, ...] = (
     SometimesProperty("full state handed off", "unequal_blocks", "R30"),
     SometimesProperty("reported out of order", "unequal_blocks", "R6"),
     SometimesProperty("prefix hit", "shared_prefix", "domain c"),
+    SometimesProperty("consumer copy-on-write", "same_pass", "R17"),
     SometimesProperty("preempted with a step in flight", "async_two_steps", "domain d"),
     SometimesProperty("preempted with a job in flight", "async_two_steps", "K19, K26"),
     SometimesProperty("stale output ignored", "async_two_steps", "domain d"),

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from cowtail.impl.torch_engine.block_pool import BlockPool
 from cowtail.impl.torch_engine.block_table import BlockTable, PassRecord
 from cowtail.impl.torch_engine.layout import CacheLayout
-from cowtail.impl.torch_engine.request import Request
+from cowtail.impl.torch_engine.request import Request, ScheduledChunk
 from cowtail.models.observations import NULL_BLOCK, Copy, Handoff, Key, Marker
 from cowtail.models.scope import Scope
 
@@ -49,6 +49,11 @@ class GroupManager(ABC):
     @abstractmethod
     def find_hit(self, request: Request, limit: int) -> tuple[list[int], int]:
         """Return the longest cached prefix of at most ``limit`` tokens: its table, its length."""
+
+    def blocks_written(self, chunk: ScheduledChunk) -> tuple[int, ...]:
+        """Return the blocks that computing a chunk writes: every one that it reaches into."""
+        last = -(-chunk.end // self.block_size)
+        return chunk.tables[self.index][chunk.start // self.block_size : last]
 
     @abstractmethod
     def remove_skipped(self, request: Request) -> None:

@@ -5,6 +5,8 @@ A hit must suit every group; an allocation must fit for all groups or for none.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
@@ -12,7 +14,7 @@ from cowtail.impl.torch_engine.block_table import PassRecord
 from cowtail.impl.torch_engine.errors import EngineError
 from cowtail.impl.torch_engine.group_manager import FullAttentionManager, GroupManager
 from cowtail.impl.torch_engine.mamba_manager import MambaManager
-from cowtail.impl.torch_engine.request import Request
+from cowtail.impl.torch_engine.request import Request, ScheduledChunk
 from cowtail.models.observations import NULL_BLOCK, Copy, Handoff, Marker
 from cowtail.models.scope import Scope
 
@@ -81,6 +83,20 @@ class KVCacheManager:
         for group in self._mamba:
             table = hit.tables[group.index]
             if table and self.pool.primary(table[-1]) in self.record.mamba_keys:
+                return True
+        return False
+
+    def copies_unwritten(self, hit: Hit, chunks: Iterable[ScheduledChunk]) -> bool:
+        """Whether a hit ends inside a block that one of this pass's chunks has yet to write.
+
+        The step makes its copies before its forward pass, and reads for all of them first.
+        """
+        scheduled = tuple(chunks)
+        for group in self.groups:
+            table = hit.tables[group.index]
+            if not table or hit.length % group.block_size == 0:
+                continue
+            if any(table[-1] in group.blocks_written(chunk) for chunk in scheduled):
                 return True
         return False
 

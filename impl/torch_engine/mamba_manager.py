@@ -13,7 +13,7 @@ import math
 from cowtail.impl.torch_engine.block_table import BlockTable
 from cowtail.impl.torch_engine.errors import EngineError
 from cowtail.impl.torch_engine.group_manager import GroupManager
-from cowtail.impl.torch_engine.request import Request
+from cowtail.impl.torch_engine.request import Request, ScheduledChunk
 from cowtail.models.observations import NULL_BLOCK, Copy, Handoff, Marker
 
 
@@ -30,6 +30,11 @@ class MambaManager(GroupManager):
             if block is not None:
                 return [NULL_BLOCK] * ((length - 1) // self.block_size) + [block], length
         return [], 0
+
+    def blocks_written(self, chunk: ScheduledChunk) -> tuple[int, ...]:
+        """Return the block of the running state at the chunk's end."""
+        column = math.ceil(chunk.end / self.block_size) - 1
+        return chunk.tables[self.index][column : column + 1]
 
     def remove_skipped(self, request: Request) -> None:
         """Give back the states that the device is past, judged by processed tokens only.

@@ -88,6 +88,8 @@ class Scheduler:
         hit = self.cache.find_hit(request)
         if self.cache.hit_of_this_pass(hit):
             raise EngineError(f"request {name!r} hits a state that this very pass produces")
+        if self.cache.copies_unwritten(hit, current.chunks):
+            raise EngineError(f"request {name!r} would copy a block that this very pass writes")
         end = self._chunk_end(request, hit.length)
         request.computed = hit.length
         self.cache.allocate(request, end, hit)
