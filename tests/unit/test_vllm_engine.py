@@ -125,7 +125,7 @@ def test_a_test_of_any_finding_is_python_whatever_its_reason(actions: tuple[Acti
     ],
 )
 def test_a_bad_configuration_is_refused_with_the_rule_and_the_fix(
-    change: dict[str, object], message: str
+    change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         attrs.evolve(CONFIG, **change)
