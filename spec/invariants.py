@@ -153,13 +153,23 @@ def _missing_from_hit(scope: Scope, state: State, tokens: str, hit: lookup.Hit) 
 def writers_are_alone(scope: Scope, state: State) -> str | None:
     """S5: see ``PROPERTIES``."""
     for chunk, jobs in _chunks_to_run(state):
-        for index, table in enumerate(chunk.tables):
-            for block in tables.blocks_written(scope, index, table, chunk.start, chunk.end):
-                wrong = _foreign_reader(scope, state, chunk, index, block, jobs)
+        for group, table in enumerate(chunk.tables):
+            for block in tables.blocks_written(scope, group, table, chunk.start, chunk.end):
+                wrong = _foreign_job(scope, chunk, group, block, jobs)
                 if wrong:
-                    name = scope.requests[chunk.request].name
-                    return f"{name!r} will write block {block} (group {index}), but {wrong}"
+                    return _about_to_write(scope, chunk, group, block, wrong)
+    for chunk in () if state.open_pass is None else state.open_pass.scheduled:
+        for group, table in enumerate(chunk.tables):
+            for block in tables.blocks_written(scope, group, table, chunk.start, chunk.end):
+                wrong = _foreign_holder(scope, state, chunk, group, block)
+                if wrong:
+                    return _about_to_write(scope, chunk, group, block, wrong)
     return None
+
+
+def _about_to_write(scope: Scope, chunk: ScheduledChunk, group: int, block: int, wrong: str) -> str:
+    name = scope.requests[chunk.request].name
+    return f"{name!r} will write block {block} (group {group}), but {wrong}"
 
 
 def _chunks_to_run(state: State) -> Iterator[tuple[ScheduledChunk, list[JobMeta]]]:
@@ -177,48 +187,58 @@ def _chunks_to_run(state: State) -> Iterator[tuple[ScheduledChunk, list[JobMeta]
         yield from ((chunk, jobs) for chunk in state.open_pass.scheduled)
 
 
-def _foreign_reader(
-    scope: Scope,
-    state: State,
-    chunk: ScheduledChunk,
-    group: int,
-    block: int,
-    jobs: list[JobMeta],
+def _foreign_holder(
+    scope: Scope, state: State, chunk: ScheduledChunk, group: int, block: int
 ) -> str | None:
-    """Return who would see the write of ``chunk`` to ``block`` and must not."""
+    """Return which request holds a block that ``chunk`` will fill with other tokens.
+
+    Judged in the pass that schedules the chunk. Whoever takes the block in a later pass, for
+    instance because the writer was aborted, uses it in a later step: the device is in order.
+    """
     if block == NULL_BLOCK:
         return "it is the null block"
     tokens = scope.requests[chunk.request].tokens
+    covered = _tokens_in_block(scope, chunk, group, block)
     for index, request in enumerate(state.requests):
-        if index == chunk.request or request.status is not Status.RUNNING:
+        if index == chunk.request or block not in request.tables[group].blocks:
             continue
-        if block not in request.tables[group].blocks:
-            continue
-        covered = min(chunk.end, _tokens_up_to_block(scope, chunk, group, block))
-        same = scope.requests[index].tokens[:covered] == tokens[:covered]
-        if scope.groups[group].is_mamba or not same:
+        if scope.requests[index].tokens[:covered] != tokens[:covered]:
             return f"it is in a table of {scope.requests[index].name!r}"
+    return None
+
+
+def _foreign_job(
+    scope: Scope, chunk: ScheduledChunk, group: int, block: int, jobs: list[JobMeta]
+) -> str | None:
+    """Return which job stores a block that ``chunk`` will overwrite as something else."""
+    tokens = scope.requests[chunk.request].tokens
+    size = scope.groups[group].block_size
     for job in jobs:
         stored = scope.requests[job.request].tokens
         for put in job.puts:
             if put.block != block or put.group != group:
                 continue
             if scope.groups[group].is_mamba:
-                intended = job.request == chunk.request and put.boundary == chunk.end
+                intended = put.boundary == chunk.end and tokens[: chunk.end] == stored[: chunk.end]
             else:
                 end = put.boundary
                 intended = end <= chunk.start or tokens[:end] == stored[:end]
             if not intended:
                 return f"job {job.job} stores it under the prefix of {put.boundary} tokens"
-        full = job.save_to // scope.groups[group].block_size
-        if block in job.tables[group][:full] and tokens[: job.save_to] != stored[: job.save_to]:
-            return f"job {job.job} saves it as part of {job.save_to} tokens"
+        saved = job.tables[group][: job.save_to // size]
+        if block in saved:
+            end = min((saved.index(block) + 1) * size, chunk.end)
+            if tokens[:end] != stored[:end]:
+                return f"job {job.job} saves it as part of {job.save_to} tokens"
     return None
 
 
-def _tokens_up_to_block(scope: Scope, chunk: ScheduledChunk, group: int, block: int) -> int:
-    """Return how many tokens of a request the table holds up to and including ``block``."""
-    return (chunk.tables[group].index(block) + 1) * scope.groups[group].block_size
+def _tokens_in_block(scope: Scope, chunk: ScheduledChunk, group: int, block: int) -> int:
+    """Return the length of the prefix that a block stands for once ``chunk`` is computed."""
+    if scope.groups[group].is_mamba:
+        return chunk.end
+    end_of_block = (chunk.tables[group].index(block) + 1) * scope.groups[group].block_size
+    return min(chunk.end, end_of_block)
 
 
 def _unfinished_jobs(state: State) -> Iterator[JobMeta]:
@@ -445,7 +465,7 @@ PROPERTIES: tuple[Property, ...] = (
         "S5",
         "copy-on-write isolation",
         "A step writes no block that another request holds under other tokens, or that a job "
-        "stores as something else; attention blocks with one prefix may be shared as they fill.",
+        "stores as something else; requests with one prefix may share what a step computes.",
         "domain S5",
         writers_are_alone,
     ),
