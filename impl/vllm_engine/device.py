@@ -46,6 +46,7 @@ class Device:
         self._rows: dict[str, _Row] = {}
         self.wrong: list[str] = []
         self.num_copies = 0
+        self.chained_copies: list[Any] = []
 
     def run(self, step: Any) -> dict[str, list[int]]:
         """Run a ``SchedulerOutput``; return the sampled token ids of each scheduled request.
@@ -54,15 +55,25 @@ class Device:
         """
         for request_id in step.finished_req_ids:
             self._rows.pop(request_id, None)
-        for copy in step.kv_cache_block_copies or ():
-            self.num_copies += 1
-            for memory in self._memories:
-                memory.copy(copy.src_block_id, copy.dst_block_id)
+        self._copy_blocks(step.kv_cache_block_copies or ())
         starts = self._update_rows(step)
         return {
             request_id: self._forward(request_id, starts[request_id], num_tokens)
             for request_id, num_tokens in step.num_scheduled_tokens.items()
         }
+
+    def _copy_blocks(self, copies: Sequence[Any]) -> None:
+        """Copy all blocks of a step as the worker does: every source is read before any write.
+
+        ``copy_kv_cache_blocks_inplace`` is one indexed assignment, ``blocks[dst] = blocks[src]``.
+        """
+        filled = {copy.dst_block_id for copy in copies}
+        self.chained_copies += [c for c in copies if c.src_block_id in filled]
+        self.num_copies += len(copies)
+        for memory in self._memories:
+            pages = [memory.page(copy.src_block_id) for copy in copies]
+            for copy, page in zip(copies, pages, strict=True):
+                memory.restore(copy.dst_block_id, page)
 
     def _update_rows(self, step: Any) -> dict[str, int]:
         """Mirror the scheduler's tables; return where each request's chunk starts."""

@@ -68,6 +68,11 @@ def _loaded_tail_has_no_room(session: Session) -> bool:
     )
 
 
+def _copies_are_chained(session: Session) -> bool:
+    """A step has copied from a block that another copy of the same step was filling."""
+    return bool(session.device.chained_copies)
+
+
 KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
     KnownFinding(
         name="producer load races the device",
@@ -109,6 +114,23 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
         place="Scheduler._request_remaining_blocks, Scheduler._update_waiting_for_remote_kv",
         see="vllm-project/vllm PR 44560, PR 57104",
         recognizes=_loaded_tail_has_no_room,
+    ),
+    KnownFinding(
+        name="copies of one step are chained",
+        identifier="V5",
+        releases=("0.32.0",),
+        sentence=(
+            "A request admitted in the pass in which another one has just taken a private copy "
+            "can hit inside that copy, where an attention block is smaller than a Mamba block. "
+            "Both copies run in one indexed assignment that reads all sources first: the second "
+            "copies what was in the block before."
+        ),
+        place=(
+            "MambaManager.get_num_blocks_to_allocate (the same-step rule is Mamba's only), "
+            "copy_kv_cache_blocks_inplace"
+        ),
+        see="vllm-project/vllm PR 49502",
+        recognizes=_copies_are_chained,
     ),
 )
 """The findings that are known, in the order in which they were found."""

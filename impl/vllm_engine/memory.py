@@ -55,10 +55,6 @@ class Memory:
         """Overwrite the block with the recurrent state after ``prefix``."""
         self._pages[block] = prefix
 
-    def copy(self, source: int, destination: int) -> None:
-        """Copy a whole block, as a copy-on-write does."""
-        self.restore(destination, self.page(source))
-
     def page(self, block: int) -> Page:
         """Return a snapshot of a block."""
         page = self._pages.get(block, "")

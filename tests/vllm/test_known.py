@@ -28,7 +28,7 @@ from cowtail.models.scope import RequestSpec, Role
 
 pytestmark = pytest.mark.vllm
 
-RACE, RETRY, ROOM = (known.name for known in KNOWN_FINDINGS)
+RACE, RETRY, ROOM, CHAIN = (known.name for known in KNOWN_FINDINGS)
 TEXT = "the quick brown fox jumps over the lazy dog, and then it jumps back again"
 STORED = "x" * 40
 
@@ -138,6 +138,57 @@ def test_two_loads_that_fill_the_pool_wait_for_each_other() -> None:
 def test_with_one_more_block_both_go_on() -> None:
     session = Session(attrs.evolve(FILLING, num_blocks=9))
     session.do_all(Submit("a"), Submit("b"))
+    session.drain()
+
+
+CHAINED = EngineConfig(
+    requests=(
+        RequestSpec("a", TEXT[:4] + "::"),
+        RequestSpec("b", TEXT[:13]),
+        RequestSpec("c", TEXT[:8] + "::"),
+    ),
+    attention_block_size=8,
+    mamba_block_size=16,
+)
+
+
+def chained_session() -> Session:
+    """Return an engine in which one step has copied 1 to 2 and 2 to another block.
+
+    ``a`` leaves a tail of 4 tokens. ``b`` and ``c`` are admitted in one pass: ``b`` copies a's
+    block, computes on and keys the copy at 8 tokens; ``c`` finds that block, but no state beyond
+    4 tokens, so it hits 4 tokens inside the block that ``b``'s copy has yet to fill.
+    """
+    session = Session(CHAINED)
+    session.do(Submit("a"))
+    session.drain()
+    session.do_all(Submit("b"), Submit("c"), SchedulePass())
+    return session
+
+
+def test_two_copies_of_one_step_are_chained() -> None:
+    session = chained_session()
+    copies = session.steps[-1].scheduled.kv_cache_block_copies
+    assert {copy.src_block_id for copy in copies} & {copy.dst_block_id for copy in copies}
+    violation = violation_of(session, [Execute()])
+    assert violation.identifier == "V5"
+    assert "c reads wrong KV" in violation.reason
+    assert name_of(session, violation) == CHAIN
+
+
+def test_the_real_copy_reads_every_source_before_it_writes() -> None:
+    torch = pytest.importorskip("torch")
+    utils = pytest.importorskip("vllm.v1.worker.utils")
+    cache = torch.arange(4.0).repeat_interleave(2).reshape(4, 2)
+    utils.copy_kv_cache_blocks_inplace([cache], 4, [(1, 2), (2, 3)])
+    assert cache[:, 0].tolist() == [0.0, 1.0, 1.0, 2.0]
+
+
+def test_admitted_one_pass_later_the_copy_is_right() -> None:
+    session = Session(CHAINED)
+    session.do(Submit("a"))
+    session.drain()
+    session.do_all(Submit("b"), SchedulePass(), Execute(), UpdateFromOutput(), Submit("c"))
     session.drain()
 
 
