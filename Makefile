@@ -24,6 +24,8 @@ help:
 
 $(READY): pyproject.toml constraints.txt
 	@echo "creating $(VENV) (about a minute, once)"
+	@command -v $(PYTHON) >/dev/null || \
+		{ echo "$(PYTHON) is not here: install it, or name another, as in make PYTHON=python3.12"; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "$(PYTHON) is too old: cowtail needs Python 3.11 or newer; set PYTHON=..."; exit 2; }
 	@$(PYTHON) -m venv $(VENV)

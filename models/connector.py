@@ -280,7 +280,7 @@ def update_connector_output(scope: Scope, state: State) -> Transition:
         released.append(job)
         events.append("pin released")
     state = attrs.evolve(state, pool=pool, pins=tuple(pins.values()), inbox=())
-    return Transition(state, Effects(released=tuple(released)), tuple(events))
+    return Transition(state, Effects(released=tuple(released)), tuple(sorted(events)))
 
 
 def strike_off(pin: PinnedJob, rank: int) -> tuple[int, ...]:

@@ -84,6 +84,7 @@ _consumer_copy = tables._consumer_copy
 _find_hit = lookup.find_hit
 _attention_tail_puts = connector.attention_tail_puts
 _consider_save = connector.consider_save
+_considered_saves = connector._considered_saves
 _finalize_tails = requests.finalize_tails
 _allocate_blocks = block_pool.allocate
 _attach_offers = connector.attach_offers
@@ -96,6 +97,19 @@ def _emit_without_pin(
 ) -> tuple[State, JobMeta | None]:
     emitted, job = _emit_job(scope, state, save)
     return attrs.evolve(emitted, pool=state.pool, pins=state.pins), job
+
+
+def _emit_pinning_only_the_state(
+    scope: Scope, state: State, save: connector.SaveRequest
+) -> tuple[State, JobMeta | None]:
+    emitted, job = _emit_job(scope, state, save)
+    if job is None or job.save_to:
+        return emitted, job
+    pin = emitted.pins[-1]
+    kept = tuple(put.block for put in save.mamba_puts)
+    pool = block_pool.free(emitted.pool, [b for b in pin.blocks if b not in kept])
+    partial = attrs.evolve(pin, blocks=kept)
+    return attrs.evolve(emitted, pool=pool, pins=(*emitted.pins[:-1], partial)), job
 
 
 def _emit_counting_blocks_twice(
@@ -135,6 +149,13 @@ def _copy_forgets_the_source(
     counts = list(done.pool.ref_counts)
     counts[due.source] -= 1
     return attrs.evolve(done, pool=attrs.evolve(done.pool, ref_counts=tuple(counts))), table
+
+
+def _copy_offers_in_the_first_column(
+    result: Allocation, name: str, group: int, table: BlockTable, due: CopyDue, destination: int
+) -> tuple[Allocation, BlockTable]:
+    done, table = _producer_copy(result, name, group, table, due, destination)
+    return (done if due.index == 0 else attrs.evolve(done, offers=result.offers)), table
 
 
 def _copy_offers_twice(
@@ -227,6 +248,29 @@ def _save_rounds_up(
     if save is not None and save.completed % boundaries.lcm_block_size(scope):
         save = attrs.evolve(save, save_to=save.save_to + boundaries.lcm_block_size(scope))
     return tracker, save
+
+
+def _save_lags_one_lcm(
+    scope: Scope, spec: RequestSpec, index: int, tracker: Tracker
+) -> tuple[Tracker, connector.SaveRequest | None]:
+    tracker, save = _consider_save(scope, spec, index, tracker)
+    if save is not None:
+        lagging = max(save.save_to - boundaries.lcm_block_size(scope), 0)
+        save = attrs.evolve(save, save_to=lagging)
+    return tracker, save
+
+
+def _decode_is_saved_too(
+    scope: Scope, state: State, opened: OpenPass, trackers: list[Tracker | None]
+) -> list[connector.SaveRequest]:
+    unbounded = [None if t is None else attrs.evolve(t, prefill_end=10**6) for t in trackers]
+    saves = _considered_saves(scope, state, opened, unbounded)
+    for index, tracker in enumerate(unbounded):
+        old = trackers[index]
+        if tracker is not None and old is not None and index not in opened.admitted:
+            tracker = attrs.evolve(tracker, prefill_end=old.prefill_end)
+        trackers[index] = tracker
+    return saves
 
 
 def _hit_blocks_are_shared(
@@ -388,6 +432,38 @@ BROKEN_RULES: dict[str, BrokenRule] = {
             (connector, "emit_job", _emit_without_pin),
         ),
         _rule(
+            "only_the_state_pinned",
+            "K19",
+            "A handoff-only job pins its state, and not the attention blocks beside it.",
+            "lone_producer",
+            "S9",
+            (connector, "emit_job", _emit_pinning_only_the_state),
+        ),
+        _rule(
+            "tail_lost_in_later_columns",
+            "K01",
+            "Copy-on-write offers a tail only where it is in the first block.",
+            "unequal_blocks",
+            "T3",
+            (tables, "_producer_copy", _copy_offers_in_the_first_column),
+        ),
+        _rule(
+            "save_one_lcm_late",
+            "",
+            "Normal saves stop one LCM short of what is computed.",
+            "unequal_blocks",
+            "L6",
+            (connector, "consider_save", _save_lags_one_lcm),
+        ),
+        _rule(
+            "decode_saved",
+            "",
+            "Normal saves go on past the end of prefill.",
+            "cow_decode",
+            "S8",
+            (connector, "_considered_saves", _decode_is_saved_too),
+        ),
+        _rule(
             "retired_jobs_forgotten",
             "K21",
             "A preempted request's queued jobs vanish from the ranks and are never reported.",
@@ -408,7 +484,7 @@ BROKEN_RULES: dict[str, BrokenRule] = {
             "K24",
             "One copy-on-write offers its block twice.",
             "lone_producer",
-            "S10",
+            "T3",
             (tables, "_producer_copy", _copy_offers_twice),
         ),
         _rule(

@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from cowtail.models import boundaries, lookup, tables
-from cowtail.models.device import Memory, memory_ahead, run_step
+from cowtail.models.device import memory_ahead, run_step
 from cowtail.models.observations import NULL_BLOCK, Key, Status
 from cowtail.models.scope import Scope
 from cowtail.models.state import JobMeta, ScheduledChunk, State, known_tokens
+from cowtail.spec import store_invariants
+from cowtail.spec.contents import contradiction
+from cowtail.spec.store_invariants import unfinished_jobs
 
 Check = Callable[[Scope, State], str | None]
 
@@ -85,22 +88,9 @@ def keys_tell_the_truth(scope: Scope, state: State) -> str | None:
         return None
     memory = memory_ahead(scope, state)
     for key, block in state.pool.index:
-        wrong = _contradiction(scope, memory, block, key)
+        wrong = contradiction(scope, memory, block, key)
         if wrong:
             return f"block {block} is keyed {key}, but {wrong}"
-    return None
-
-
-def _contradiction(scope: Scope, memory: Memory, block: int, key: Key) -> str | None:
-    """Return how a block's bytes contradict a key, or None."""
-    group = scope.groups[key.group]
-    page = memory[block]
-    if group.is_mamba:
-        return None if page[0] == key.prefix else f"it holds the state {page[0]!r}"
-    first = (len(key.prefix) - 1) // group.block_size * group.block_size
-    for position in range(first, len(key.prefix)):
-        if page[position - first] != key.prefix[: position + 1]:
-            return f"slot {position - first} holds {page[position - first]!r}"
     return None
 
 
@@ -241,22 +231,6 @@ def _tokens_in_block(scope: Scope, chunk: ScheduledChunk, group: int, block: int
     return min(chunk.end, end_of_block)
 
 
-def _unfinished_jobs(state: State) -> Iterator[JobMeta]:
-    """Yield every job that some rank has yet to take off its queue, retired ones included."""
-    seen: set[int] = set()
-    shipped = [job for step in state.steps for job in step.jobs]
-    queued = [job for rank in state.ranks for job in rank.queue]
-    for job in (*state.queued_tails, *shipped, *queued):
-        if job.job not in seen:
-            seen.add(job.job)
-            yield job
-
-
-def _jobs_to_run(state: State) -> Iterator[JobMeta]:
-    """Yield the unfinished jobs that will really read their blocks."""
-    return (job for job in _unfinished_jobs(state) if job.live)
-
-
 def copies_read_what_they_mean(scope: Scope, state: State) -> str | None:
     """S6: see ``PROPERTIES``."""
     if state.open_pass is not None:
@@ -274,64 +248,6 @@ def copies_read_what_they_mean(scope: Scope, state: State) -> str | None:
             if not any(memory[copy.source]):
                 return f"{copy} reads a block that holds nothing"
         memory = run_step(scope, memory, step)
-    return None
-
-
-def handoffs_hold_their_state(scope: Scope, state: State) -> str | None:
-    """S7: see ``PROPERTIES``."""
-    memory = memory_ahead(scope, state)
-    for job in _jobs_to_run(state):
-        if job in state.queued_tails and state.open_pass is not None:
-            continue
-        tokens = scope.requests[job.request].tokens
-        for put in job.puts:
-            wrong = _contradiction(scope, memory, put.block, Key(put.group, tokens[: put.boundary]))
-            if wrong:
-                return f"job {job.job} stores block {put.block} at {put.boundary}, but {wrong}"
-    return None
-
-
-def store_tells_the_truth(scope: Scope, state: State) -> str | None:
-    """S8: see ``PROPERTIES``."""
-    for job in _jobs_to_run(state):
-        for put in job.puts:
-            if put.boundary > job.prefill_end:
-                return (
-                    f"job {job.job} stores {put.boundary} tokens, prefill ends at {job.prefill_end}"
-                )
-            if put.block == NULL_BLOCK:
-                return f"job {job.job} stores the null block"
-    for entry in state.store:
-        group = scope.groups[entry.group]
-        length = len(entry.prefix)
-        first = (length - 1) // group.block_size * group.block_size
-        expected = (
-            (entry.prefix,)
-            if group.is_mamba
-            else tuple(entry.prefix[: position + 1] for position in range(first, length))
-        )
-        if entry.content != expected:
-            return f"the store holds {entry.content} under {entry.prefix!r} of group {entry.group}"
-    return None
-
-
-def pins_wait_for_every_rank(scope: Scope, state: State) -> str | None:
-    """S9: see ``PROPERTIES``."""
-    pinned = {pin.job: pin for pin in state.pins}
-    for pin in state.pins:
-        for block in pin.blocks:
-            if state.pool.ref_counts[block] == 0:
-                return f"job {pin.job} pins block {block}, which is free"
-        if not pin.ranks_owed:
-            return f"every rank has reported job {pin.job}, but it is still pinned"
-    for job in _jobs_to_run(state):
-        if job.job not in pinned:
-            return f"job {job.job} may still run, but its blocks are not pinned"
-    for rank, worker in enumerate(state.ranks):
-        for job in worker.queue:
-            held = pinned.get(job.job)
-            if held is None or rank not in held.ranks_owed:
-                return f"rank {rank} has not run job {job.job}, but no longer holds its pin"
     return None
 
 
@@ -357,46 +273,6 @@ def markers_are_consumed_once(scope: Scope, state: State) -> str | None:
     return None
 
 
-def offsets_are_durable(scope: Scope, state: State) -> str | None:
-    """S11: see ``PROPERTIES``."""
-    present = {(entry.rank, entry.group, entry.prefix) for entry in state.store}
-    for rank, worker in enumerate(state.ranks):
-        for spec, saved in zip(scope.requests, worker.saved, strict=True):
-            for index, group in enumerate(scope.groups):
-                if group.is_mamba:
-                    continue
-                for end in range(group.block_size, saved + 1, group.block_size):
-                    if (rank, index, spec.tokens[:end]) not in present:
-                        return (
-                            f"rank {rank} counts {saved} tokens of {spec.name!r} as saved, "
-                            f"but {end} of group {index} are not in the store"
-                        )
-    return None
-
-
-def tails_are_stored_whole(scope: Scope, state: State) -> str | None:
-    """S12: see ``PROPERTIES``."""
-    for job in _unfinished_jobs(state):
-        for tail in job.puts:
-            size = scope.groups[tail.group].block_size
-            if not scope.groups[tail.group].is_mamba or tail.boundary % size == 0:
-                continue
-            lcm = boundaries.lcm_block_size(scope)
-            start = tail.boundary // lcm * lcm
-            ends = {(put.group, put.boundary) for put in job.puts}
-            for index, group in enumerate(scope.groups):
-                if group.is_mamba:
-                    continue
-                for first in range(start, tail.boundary, group.block_size):
-                    end = min(first + group.block_size, tail.boundary)
-                    if (index, end) not in ends:
-                        return (
-                            f"job {job.job} stores the state at {tail.boundary}, "
-                            f"but not tokens {first} to {end} of group {index}"
-                        )
-    return None
-
-
 def finished_requests_hold_nothing(scope: Scope, state: State) -> str | None:
     """S15: see ``PROPERTIES``."""
     for spec, request in zip(scope.requests, state.requests, strict=True):
@@ -405,7 +281,7 @@ def finished_requests_hold_nothing(scope: Scope, state: State) -> str | None:
         for table in request.tables:
             if table.blocks or table.marker is not None or table.copy_due is not None:
                 return f"{spec.name!r} is {request.status.value} and still holds {table}"
-    owed = {job.job for job in _unfinished_jobs(state)}
+    owed = {job.job for job in unfinished_jobs(state)}
     owed.update(done for rank in state.ranks for done in rank.outbox)
     owed.update(done for done, _ in state.inbox)
     for pin in state.pins:
@@ -475,7 +351,7 @@ PROPERTIES: tuple[Property, ...] = (
         "Every block of an unfinished job holds, after the dispatched steps, the prefix that it is "
         "to be stored under.",
         "domain S7, R1, R30",
-        handoffs_hold_their_state,
+        store_invariants.handoffs_hold_their_state,
     ),
     Property(
         "S8",
@@ -483,14 +359,15 @@ PROPERTIES: tuple[Property, ...] = (
         "Nothing past the end of prefill and no null block is stored, and every stored value is "
         "what its key names.",
         "domain S8, R7, R18",
-        store_tells_the_truth,
+        store_invariants.store_tells_the_truth,
     ),
     Property(
         "S9",
         "no reuse while busy",
-        "A pinned block is not free, and a pin lasts until every rank has reported the job.",
+        "A pinned block is not free, a job pins every block that it may read, and a pin lasts "
+        "until every rank has reported the job.",
         "domain S9, R6, R15",
-        pins_wait_for_every_rank,
+        store_invariants.pins_wait_for_every_rank,
     ),
     Property(
         "S10",
@@ -505,7 +382,7 @@ PROPERTIES: tuple[Property, ...] = (
         "offsets are durable",
         "A rank's durable offset covers only what is in the store; a failed tail never moves it.",
         "domain S11, R19",
-        offsets_are_durable,
+        store_invariants.offsets_are_durable,
     ),
     Property(
         "S12",
@@ -513,7 +390,16 @@ PROPERTIES: tuple[Property, ...] = (
         "A tail is stored with every attention block that a lookup at its boundary needs beside "
         "the state.",
         "domain S12, R16, R20",
-        tails_are_stored_whole,
+        store_invariants.tails_are_stored_whole,
+    ),
+    Property(
+        "L6",
+        "what is due is stored",
+        "In a scope without failures, preemptions and other requests: once a request has run to "
+        "its end and the system is at rest, every rank has stored its replay boundary, with the "
+        "attention blocks up to it, and every whole LCM of its prompt.",
+        "domain L6, R1, R16, R22",
+        store_invariants.what_is_due_is_stored,
     ),
     Property(
         "S15",

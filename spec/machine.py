@@ -129,6 +129,8 @@ def _request_orders(
 
 
 def _outline(request: Request) -> tuple[object, ...]:
+    if request.status in (Status.FINISHED, Status.NEW):
+        return (request.status.value,)
     return (
         request.status.value,
         request.computed,
@@ -328,7 +330,9 @@ def _shared_keys(state: State) -> list[tuple[Key, int]]:
 def _request(state: State, index: int, block: list[int]) -> tuple[object, ...]:
     request = state.requests[index]
     if request.status in (Status.FINISHED, Status.NEW):
-        return (request.status.value,)
+        handed_twice = len(set(request.handed_off)) < len(request.handed_off)
+        ran_to_its_end = request.status is Status.FINISHED and request.outputs
+        return (request.status.value, handed_twice, ran_to_its_end)
     tracker = state.trackers[index]
     return (
         request.status.value,

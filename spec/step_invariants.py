@@ -7,7 +7,13 @@ from collections.abc import Callable
 import attrs
 
 from cowtail.models import boundaries
-from cowtail.models.actions import Abort, Action, UpdateConnectorOutput, UpdateFromOutput
+from cowtail.models.actions import (
+    Abort,
+    Action,
+    Extend,
+    UpdateConnectorOutput,
+    UpdateFromOutput,
+)
 from cowtail.models.observations import Status
 from cowtail.models.scope import Scope
 from cowtail.models.state import State, tokens_in_flight
@@ -66,6 +72,27 @@ def released_once(
     return None
 
 
+def copies_offer_their_tail(
+    scope: Scope, before: State, action: Action, after: State, events: tuple[str, ...]
+) -> str | None:
+    """T3: see ``STEP_PROPERTIES``."""
+    if not isinstance(action, Extend) or before.open_pass is None or after.open_pass is None:
+        return None
+    index = scope.index(action.request)
+    offers = after.open_pass.offers[len(before.open_pass.offers) :]
+    for group, table in enumerate(before.requests[index].tables):
+        marker = table.marker
+        if marker is None:
+            continue
+        made = [o for o in offers if (o.group, o.boundary) == (group, marker.boundary)]
+        if len(made) != 1:
+            return (
+                f"{action.request!r} went past its tail at {marker.boundary} in group {group}, "
+                f"and {len(made)} copies of it were offered"
+            )
+    return None
+
+
 STEP_PROPERTIES: tuple[StepProperty, ...] = (
     StepProperty(
         "T1",
@@ -81,6 +108,13 @@ STEP_PROPERTIES: tuple[StepProperty, ...] = (
         "A pin goes only when the scheduler consumes the last report that its job was owed.",
         "R6, R15",
         released_once,
+    ),
+    StepProperty(
+        "T3",
+        "copies offer their tail",
+        "A request that goes past its registered tail has its copy offered, exactly once.",
+        "R9, R15, R22",
+        copies_offer_their_tail,
     ),
 )
 """Every invariant of transitions."""

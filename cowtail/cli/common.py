@@ -81,7 +81,7 @@ def open_target(name: str, faults: list[str] | None, device: str = "cpu") -> Tar
         case "torch":
             target = TorchTarget(names, device)
         case _:
-            fail(nearest(name, "target", ["torch", "model"]))
+            fail(nearest(name, "target", ["torch", "model", "vllm"]))
     load_torch()
     from cowtail.impl.torch_engine import DeviceNotAvailable
     from cowtail.impl.torch_engine.faults import FAULTS
@@ -97,14 +97,26 @@ def open_target(name: str, faults: list[str] | None, device: str = "cpu") -> Tar
 
 
 def writable(out: Path) -> Path:
-    """Return the folder if it can be written to, now or once it is created; else complain."""
-    existing = out
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
+    """Return the folder if it can be written to, now or once it is created; else complain.
+
+    A folder that is not there yet is created and removed again, since permissions alone do not
+    say whether a file system takes one.
+    """
+    if out == Path():
+        fail("--out '': no folder is named; use . for this one")
+    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
+    existing = missing[-1].parent if missing else out
     if not existing.is_dir():
         fail(f"--out {out}: {existing} is not a folder; choose another")
     if not os.access(existing, os.W_OK):
         fail(f"--out {out}: {existing} cannot be written to; choose another")
+    if missing:
+        try:
+            out.mkdir(parents=True)
+        except OSError as error:
+            fail(f"--out {out}: cannot be created ({error.strerror}); choose another")
+        for folder in missing:
+            folder.rmdir()
     return out
 
 

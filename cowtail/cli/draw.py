@@ -44,6 +44,11 @@ def draw(
         common.fail(common.nearest(form, "format", list(SUFFIXES)))
     to_stdout = str(out) == "-"
     is_file = out.suffix == SUFFIXES[form]
+    if out.suffix and not is_file and not out.is_dir():
+        common.fail(
+            f"--out {out}: a file of format {form} ends in {SUFFIXES[form]}; rename it, or name a "
+            "folder"
+        )
     path = out if is_file else out / f"{'-'.join(scope)}-{view}{SUFFIXES[form]}"
     if not to_stdout:
         common.writable(path.parent)

@@ -151,7 +151,7 @@ def _tour(scope: Scope, target: Target, out: Path, quiet: bool) -> Verdict:
         return Verdict.UNDETERMINED
     typer.echo(f"tour of {report.summary()}")
     if report.finding is None:
-        return Verdict.HOLDS
+        return Verdict.HOLDS if report.complete else Verdict.UNDETERMINED
     typer.echo(report.finding.divergence.explain())
     found_by = common.command("explore", scope.name, "--target", target.name)
     name = f"{target.name}_{scope.name}"

