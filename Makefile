@@ -16,11 +16,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help fuzz test lint faults test-vllm bench docs clean
+.PHONY: help fuzz test lint faults tours test-vllm bench docs clean
 
 help:
 	@grep -E '^#  ' Makefile
-	@echo "  make lint | faults | test-vllm | bench | docs | clean"
+	@echo "  make lint | faults | tours | test-vllm | bench | docs | clean"
 
 $(READY): pyproject.toml constraints.txt
 	@echo "creating $(VENV) (about a minute, once)"
@@ -49,6 +49,10 @@ lint: $(READY)
 # Longer than a test should be, so a target of its own, which CI runs as well.
 faults: $(READY)
 	$(BIN)/cowtail faults --out out
+
+# Every edge of every named scope, on the torch engine: for the night (not measured whole).
+tours: $(READY)
+	COWTAIL_SLOW=1 $(BIN)/python -m pytest -n $(JOBS) tests/lockstep
 
 # Real vLLM lives in an environment of its own: see impl/vllm_engine/.
 test-vllm:
