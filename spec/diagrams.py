@@ -7,10 +7,11 @@ in review.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cowtail.spec import drawing
+from cowtail.spec.exploration import Progress
 from cowtail.spec.files import write_text
 from cowtail.spec.lives import life_graph
 from cowtail.spec.scopes import scope_named
@@ -32,14 +33,26 @@ DIAGRAMS: dict[str, tuple[tuple[str, ...], str]] = {
 def draw_diagram(name: str) -> str:
     """Return a committed diagram as SVG."""
     scopes, view = DIAGRAMS[name]
-    return draw_svg(scopes, view)
+    return render(scopes, view, "svg")
 
 
-def draw_svg(scopes: Sequence[str], view: str) -> str:
-    """Return the view of the named scopes, drawn as one, as SVG."""
+def render(
+    scopes: Sequence[str],
+    view: str,
+    form: str,
+    progress: Callable[[Progress], None] | None = None,
+) -> str:
+    """Return the view of the named scopes, drawn as one: svg, mermaid, dot or graphml."""
     seen = view_named(view)
-    graph = life_graph([scope_named(scope) for scope in scopes], seen)
+    graph = life_graph([scope_named(name) for name in scopes], seen, progress=progress)
     caption = f"{seen.caption} Scopes: {', '.join(scopes)}, {graph.graph['states']:,} states."
+    match form:
+        case "mermaid":
+            return drawing.mermaid(graph, title=seen.title)
+        case "dot":
+            return drawing.dot(graph, title=seen.title)
+        case "graphml":
+            return drawing.graphml(graph)
     return drawing.svg(graph, title=seen.title, caption=caption)
 
 

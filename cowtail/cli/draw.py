@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -52,33 +51,13 @@ def draw(
     path = out if is_file else out / f"{'-'.join(scope)}-{view}{SUFFIXES[form]}"
     if not to_stdout:
         common.writable(path.parent)
-    text = render(scope, view, form, quiet)
+    from cowtail.spec.diagrams import render  # here, because networkx takes a while
+
+    with common.progress("exploring: states", quiet) as update:
+        text = render(scope, view, form, lambda progress: update(progress.states, None))
     if to_stdout:
         typer.echo(text, nl=not text.endswith("\n"))
         return
     with common.complaining(OSError):
         write_text(path, text)
     typer.echo(f"wrote {path}")
-
-
-def render(scopes: Sequence[str], view: str, form: str, quiet: bool = True) -> str:
-    """Return the diagram of scopes and a view that exist, in a format of ``SUFFIXES``."""
-    from cowtail.spec import drawing
-    from cowtail.spec.lives import life_graph
-
-    seen = view_named(view)
-    with common.progress("exploring: states", quiet) as update:
-        graph = life_graph(
-            [scope_named(name) for name in scopes],
-            seen,
-            progress=lambda progress: update(progress.states, None),
-        )
-    caption = f"{seen.caption} Scopes: {', '.join(scopes)}, {graph.graph['states']:,} states."
-    match form:
-        case "mermaid":
-            return drawing.mermaid(graph, title=seen.title)
-        case "dot":
-            return drawing.dot(graph, title=seen.title)
-        case "graphml":
-            return drawing.graphml(graph)
-    return drawing.svg(graph, title=seen.title, caption=caption)

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from cowtail.cli import common
-from cowtail.cli.draw import render
 from cowtail.cli.fuzz_vllm import fuzz_vllm
 from cowtail.cli.replay import write_finding
 from cowtail.harness.fuzz import FuzzReport
@@ -19,13 +18,11 @@ from cowtail.harness.lockstep import Finding, Kind
 from cowtail.harness.reducer import Reduced, shortest_known
 from cowtail.harness.report import FuzzOutcome, as_json, as_markdown
 from cowtail.harness.target import Target
+from cowtail.spec.diagrams import draw_diagram
 from cowtail.spec.files import write_text
 
 DEFAULT_EXAMPLES = 300
 """Examples of a run without a bound of its own: about half a minute on the torch engine."""
-
-DIAGRAM_SCOPES = ("lone_producer", "shared_prefix")
-"""The scopes whose blocks' lives are drawn beside a run's report."""
 
 
 def fuzz(
@@ -84,7 +81,7 @@ def fuzz(
     _write_report(FuzzOutcome(report, reduced, again), out)
     if report.finding is None:
         with common.complaining(OSError):
-            write_text(out / "block-life.svg", render(DIAGRAM_SCOPES, "block", "svg"))
+            write_text(out / "block-life.svg", draw_diagram("block-life"))
         typer.echo(f"wrote {out / 'block-life.svg'}")
     typer.echo(f"again: {again}")
     typer.echo(_last_line(report))
