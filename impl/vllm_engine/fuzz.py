@@ -18,7 +18,7 @@ from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.config import EngineConfig
 from cowtail.impl.vllm_engine.episodes import draw_config, replay, run_episode
 from cowtail.impl.vllm_engine.known import known_finding
-from cowtail.impl.vllm_engine.session import Session
+from cowtail.impl.vllm_engine.session import Session, filling, run_in_turn
 from cowtail.impl.vllm_engine.surface import surface
 from cowtail.models.actions import Action
 
@@ -141,22 +141,45 @@ def run_numbered_episode(
     """Run one episode of a seed again, or for the first time."""
     rng = random.Random(f"{seed}/{number}")
     config = draw_config(rng) if fixed is None else fixed
-    session = Session(config)
+    try:
+        session = Session(config)
+    except Violation:
+        return _run_filling(config, seed, number)
     try:
         run_episode(session, rng)
     except Violation as violation:
         actions = tuple(session.actions[: session.drain_began])
-        known = known_finding(session, violation)
-        return session, Finding(
-            identifier=violation.identifier,
-            reason=violation.reason,
-            config=config,
-            actions=actions,
-            seed=seed,
-            episode=number,
-            known=known.name if known else None,
-        )
+        return session, _finding(session, violation, actions, seed, number)
     return session, None
+
+
+def _run_filling(config: EngineConfig, seed: int, number: int) -> tuple[Session, Finding]:
+    """Show a violation that came up while the store was filled, as an episode of its own."""
+    session = Session(filling(config))
+    try:
+        run_in_turn(session)
+    except Violation as violation:
+        return session, _finding(session, violation, tuple(session.actions), seed, number)
+    raise AssertionError("filling the store failed once and not again: runs are deterministic")
+
+
+def _finding(
+    session: Session,
+    violation: Violation,
+    actions: tuple[Action, ...],
+    seed: int,
+    number: int,
+) -> Finding:
+    known = known_finding(session, violation)
+    return Finding(
+        identifier=violation.identifier,
+        reason=violation.reason,
+        config=session.config,
+        actions=actions,
+        seed=seed,
+        episode=number,
+        known=known.name if known else None,
+    )
 
 
 def minimize(finding: Finding) -> Finding:

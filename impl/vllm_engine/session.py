@@ -71,7 +71,7 @@ class Session:
         self.store = Store() if store is None else store
         self.prefixes = self.store.prefixes
         if config.stored:
-            _fill(config, self.store)
+            run_in_turn(Session(filling(config), self.store))
         self._built = build(config)
         self.scheduler = self._built.scheduler
         self.view = View(self.scheduler)
@@ -348,20 +348,21 @@ def _place(error: Exception) -> str:
     return f"{type(error).__name__} in {frame.name} ({module}:{frame.lineno}): {message}"
 
 
-def _fill(config: EngineConfig, store: Store) -> None:
-    """Run ``config.stored`` through a producer with room to spare, one after another."""
+def filling(config: EngineConfig) -> EngineConfig:
+    """Return the producer, with room to spare, that fills the store with ``config.stored``."""
     blocks = sum(config.blocks_for(request) for request in config.stored)
-    producer = Session(
-        attrs.evolve(
-            config,
-            requests=config.stored,
-            stored=(),
-            role=Role.PRODUCER,
-            num_blocks=blocks + 1,
-            max_steps_in_flight=1,
-        ),
-        store,
+    return attrs.evolve(
+        config,
+        requests=config.stored,
+        stored=(),
+        role=Role.PRODUCER,
+        num_blocks=blocks + 1,
+        max_steps_in_flight=1,
     )
-    for request in config.stored:
-        producer.do(Submit(request.name))
-        producer.drain()
+
+
+def run_in_turn(session: Session) -> None:
+    """Run every request of a session to rest, one after another."""
+    for request in session.config.requests:
+        session.do(Submit(request.name))
+        session.drain()
