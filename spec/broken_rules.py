@@ -13,7 +13,6 @@ no fault of an engine violates is not yet earned.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
@@ -50,6 +49,7 @@ from cowtail.models.state import (
 from cowtail.models.tables import Allocation
 from cowtail.models.transition import Transition
 from cowtail.models.workers import Wanted
+from cowtail.spec.names import unknown
 
 
 @attrs.frozen
@@ -616,11 +616,7 @@ def broken_rule_named(name: str) -> BrokenRule:
     """Return a broken rule. Raises ValueError with the nearest known name."""
     if name in BROKEN_RULES:
         return BROKEN_RULES[name]
-    near = difflib.get_close_matches(name, BROKEN_RULES, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(
-        f"broken rule {name!r}: no such rule; {hint}use one of {', '.join(BROKEN_RULES)}"
-    )
+    raise ValueError(unknown(name, "broken rule", BROKEN_RULES))
 
 
 def broken_rules_named(names: Sequence[str]) -> tuple[BrokenRule, ...]:

@@ -11,10 +11,9 @@ one job each, or one request with two, already show every order that we know to 
 
 from __future__ import annotations
 
-import difflib
-
 from cowtail.models.actions import ACTIONS
 from cowtail.models.scope import RequestSpec, Role, Scope, full_attention, mamba
+from cowtail.spec.names import unknown
 
 LONE_PRODUCER = Scope(
     name="lone_producer",
@@ -165,9 +164,7 @@ def scope_named(name: str) -> Scope:
     """Return a named scope. Raises ValueError with the nearest known name."""
     if name in SCOPES:
         return SCOPES[name]
-    near = difflib.get_close_matches(name, SCOPES, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(f"scope {name!r}: no such scope; {hint}use one of {', '.join(SCOPES)}")
+    raise ValueError(unknown(name, "scope", SCOPES))
 
 
 _NEVER_TAKEN = {

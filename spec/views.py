@@ -7,7 +7,6 @@ about a dozen nodes, each edge labelled with the actions that cause it (R36).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 import attrs
@@ -17,6 +16,7 @@ from cowtail.models.observations import Status
 from cowtail.models.phase import BlockPhase, block_phase
 from cowtail.models.scope import Scope
 from cowtail.models.state import JobMeta, State
+from cowtail.spec.names import unknown
 
 Items = tuple[str, ...]
 
@@ -239,6 +239,4 @@ def view_named(name: str) -> View:
     """Return a view. Raises ValueError with the nearest known name."""
     if name in VIEWS:
         return VIEWS[name]
-    near = difflib.get_close_matches(name, VIEWS, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(f"view {name!r}: no such view; {hint}use one of {', '.join(VIEWS)}")
+    raise ValueError(unknown(name, "view", VIEWS))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import shlex
 import sys
@@ -18,6 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from cowtail.harness.target import ModelTarget, Target, TorchTarget, load_torch
 from cowtail.spec.broken_rules import broken_rules_named
 from cowtail.spec.exploration import Verdict
+from cowtail.spec.names import unknown
 from cowtail.spec.scopes import SCOPES
 
 HOLDS, VIOLATED, USAGE, UNDETERMINED = 0, 1, 2, 3
@@ -62,13 +62,6 @@ def exit_with(verdict: Verdict) -> NoReturn:
     raise typer.Exit(EXIT_CODES[verdict])
 
 
-def nearest(value: str, what: str, known: list[str]) -> str:
-    """Return the complaint about a name that is not known."""
-    near = difflib.get_close_matches(value, known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{what} {value!r}: no such {what}; {hint}use one of {', '.join(known)}"
-
-
 def open_target(name: str, faults: list[str] | None, device: str = "cpu") -> Target:
     """Return the target of that name, tried once, so that bad input is complained of now."""
     names = tuple(faults or ())
@@ -81,16 +74,16 @@ def open_target(name: str, faults: list[str] | None, device: str = "cpu") -> Tar
         case "torch":
             target = TorchTarget(names, device)
         case _:
-            fail(nearest(name, "target", ["torch", "model", "vllm"]))
+            fail(unknown(name, "target", ["torch", "model", "vllm"]))
     load_torch()
     from cowtail.impl.torch_engine import DeviceNotAvailable
     from cowtail.impl.torch_engine.faults import FAULTS
 
     for fault in names:
         if fault not in FAULTS:
-            fail(nearest(fault, "fault", list(FAULTS)))
+            fail(unknown(fault, "fault", list(FAULTS)))
     if device not in ("cpu", "cuda"):
-        fail(nearest(device, "device", ["cpu", "cuda"]))
+        fail(unknown(device, "device", ["cpu", "cuda"]))
     with complaining(DeviceNotAvailable):
         target.open(SCOPES["lone_producer"]).close()
     return target

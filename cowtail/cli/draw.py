@@ -9,6 +9,7 @@ import typer
 
 from cowtail.cli import common
 from cowtail.spec.files import write_text
+from cowtail.spec.names import unknown
 from cowtail.spec.scopes import scope_named
 from cowtail.spec.views import view_named
 
@@ -40,7 +41,7 @@ def draw(
             scope_named(name)
         view_named(view)
     if form not in SUFFIXES:
-        common.fail(common.nearest(form, "format", list(SUFFIXES)))
+        common.fail(unknown(form, "format", list(SUFFIXES)))
     to_stdout = str(out) == "-"
     is_file = out.suffix == SUFFIXES[form]
     if out.suffix and not is_file and not out.is_dir():

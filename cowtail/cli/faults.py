@@ -12,6 +12,7 @@ from cowtail.cli import common
 from cowtail.harness.kill import Kill, KillMatrix, kill_matrix
 from cowtail.spec.broken_rules import BROKEN_RULES
 from cowtail.spec.files import write_text
+from cowtail.spec.names import unknown
 from cowtail.spec.traces import dump_trace
 
 
@@ -42,7 +43,7 @@ def faults(
     wanted = list(only or known)
     for name in wanted:
         if name not in known:
-            common.fail(common.nearest(name, "fault", known))
+            common.fail(unknown(name, "fault", known))
     chosen = [FAULTS[name] for name in FAULTS if name in wanted]
     rules = [BROKEN_RULES[name] for name in BROKEN_RULES if name in wanted]
     kills: list[Kill] = []
