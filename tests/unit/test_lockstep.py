@@ -189,5 +189,5 @@ def test_an_action_that_the_model_forbids_is_named_with_its_guard() -> None:
 
 
 def test_an_unknown_broken_rule_is_refused_when_a_session_opens() -> None:
-    with pytest.raises(ValueError, match="no such rule; did you mean 'job_not_pinned'"):
+    with pytest.raises(ValueError, match="no such broken rule; did you mean 'job_not_pinned'"):
         ModelTarget(("job_not_pined",)).open(LONE)
