@@ -20,7 +20,22 @@ import attrs
 
 
 class JobOutcome(enum.StrEnum):
-    """How the store answers the puts of one job on one rank."""
+    """How the store answers one job on one rank.
+
+    ``FAILED``: every put that is needed fails. ``PARTIAL``: of the puts of one batch the
+    first succeeds, the others fail. ``NO_SPACE``: they fail because the store is full.
+    ``CHECK_FAILED``: the existence check before them raises.
+    """
+
+    OK = "ok"
+    FAILED = "failed"
+    PARTIAL = "partial"
+    NO_SPACE = "no_space"
+    CHECK_FAILED = "check_failed"
+
+
+class LoadOutcome(enum.StrEnum):
+    """How the store answers the gets of one load on one rank; a missing key fails in any case."""
 
     OK = "ok"
     FAILED = "failed"
@@ -64,10 +79,15 @@ class BeginPass(Action):
 
 @attrs.frozen(repr=False)
 class Admit(Action):
-    """Within a pass: a waiting or preempted request looks up the cache and gets its first chunk."""
+    """Within a pass: a waiting request looks up cache and store, and gets its first chunk.
+
+    Or its blocks, if it has to wait for a load; or, its load complete, the chunk after it.
+    ``lookup_failed``: the store, looked up at once, answers with an error.
+    """
 
     name: ClassVar[str] = "admit"
     request: str
+    lookup_failed: bool = False
 
 
 @attrs.frozen(repr=False)
@@ -140,6 +160,81 @@ class UpdateConnectorOutput(Action):
     name: ClassVar[str] = "update_connector_output"
 
 
+@attrs.frozen(repr=False)
+class LookUp(Action):
+    """The answer of an asynchronous lookup arrives for a waiting request. ``failed``: an error."""
+
+    name: ClassVar[str] = "look_up"
+    request: str
+    failed: bool = False
+
+
+@attrs.frozen(repr=False)
+class ExpireLease(Action):
+    """The lease that a lookup took on the entries that it found runs out."""
+
+    name: ClassVar[str] = "expire_lease"
+    request: str
+
+
+@attrs.frozen(repr=False)
+class RunLoad(Action):
+    """A rank carries out the load at the head of its queue."""
+
+    name: ClassVar[str] = "run_load"
+    rank: int
+    outcome: LoadOutcome = LoadOutcome.OK
+
+
+@attrs.frozen(repr=False)
+class ReportLoad(Action):
+    """A rank reports that it is done with the load of a request, well or not."""
+
+    name: ClassVar[str] = "report_load"
+    rank: int
+    request: str
+
+
+@attrs.frozen(repr=False)
+class FinishSend(Action):
+    """On one rank, one child has sent the blocks of a finished request to where it saves them."""
+
+    name: ClassVar[str] = "finish_send"
+    rank: int
+    child: int
+    request: str
+
+
+@attrs.frozen(repr=False)
+class ForeignPut(Action):
+    """Another engine, sharing the store, puts all that a producer puts for a request's prompt."""
+
+    name: ClassVar[str] = "foreign_put"
+    request: str
+
+
+@attrs.frozen(repr=False)
+class Evict(Action):
+    """The store evicts one entry of one rank."""
+
+    name: ClassVar[str] = "evict"
+    rank: int
+    group: int
+    prefix: str
+
+
+@attrs.frozen(repr=False)
+class Reset(Action):
+    """The prefix cache is reset. ``running``: running requests are preempted first.
+
+    ``store``: the connector's cache is reset too, and with it the store.
+    """
+
+    name: ClassVar[str] = "reset"
+    running: bool = False
+    store: bool = False
+
+
 ACTIONS: tuple[type[Action], ...] = (
     Submit,
     Abort,
@@ -154,5 +249,13 @@ ACTIONS: tuple[type[Action], ...] = (
     RunJob,
     Report,
     UpdateConnectorOutput,
+    LookUp,
+    ExpireLease,
+    RunLoad,
+    ReportLoad,
+    FinishSend,
+    ForeignPut,
+    Evict,
+    Reset,
 )
 """Every kind of action, in the order in which the docs list them."""

@@ -19,10 +19,16 @@ GARBAGE = "?"
 
 
 class Status(enum.StrEnum):
-    """Where a request is, as the scheduler sees it."""
+    """Where a request is, as the scheduler sees it.
+
+    ``LOADING``: it has blocks and waits for a connector to fill them; ``LOADED``: they are
+    filled, and it waits to be scheduled.
+    """
 
     NEW = "new"
     WAITING = "waiting"
+    LOADING = "loading"
+    LOADED = "loaded"
     RUNNING = "running"
     PREEMPTED = "preempted"
     FINISHED = "finished"
@@ -125,11 +131,41 @@ class StoreEntry:
 
 
 @attrs.frozen
+class Load:
+    """Tokens [start, end) of a request, to be filled by the connector ``child``."""
+
+    request: str
+    child: int
+    start: int
+    end: int
+
+
+@attrs.frozen
+class LoadView:
+    """A load that not every rank has reported. ``failed``: some rank that did could not load."""
+
+    request: str
+    ranks_owed: tuple[int, ...]
+    failed: bool
+
+
+@attrs.frozen
+class Held:
+    """A finished request whose blocks stay until every rank owed has sent, or loaded, them."""
+
+    request: str
+    ranks_owed: tuple[int, ...]
+
+
+@attrs.frozen
 class RequestView:
     """A request as the scheduler holds it.
 
     ``computed`` is optimistic (advanced when scheduled). ``known`` counts prompt and processed
-    output tokens. ``tables`` holds block ids per group, ``markers`` the tail per group.
+    output tokens. ``tables`` holds block ids per group, ``markers`` the tail per group;
+    ``worker_tables`` is the workers' own copy of the tables, as the last step sent left it.
+    ``found`` is the answer of a lookup that has not been used yet, in tokens; ``leased``:
+    what it found is protected from eviction. ``junction``: where a sibling's hit ended, or 0.
     """
 
     name: str
@@ -138,28 +174,48 @@ class RequestView:
     known: int
     tables: tuple[tuple[int, ...], ...]
     markers: tuple[Marker | None, ...]
+    worker_tables: tuple[tuple[int, ...], ...] = ()
+    found: int | None = None
+    leased: bool = False
+    junction: int = 0
 
 
 @attrs.frozen
 class Effects:
-    """What the last action did, beyond moving state."""
+    """What the last action did, beyond moving state.
+
+    ``hit`` is what the local cache supplies, ``external`` where the load that was begun will
+    end, in tokens. ``reset``: whether the prefix cache could be reset.
+    """
 
     hit: int | None = None
+    external: int | None = None
     chunk: Chunk | None = None
     copies: tuple[Copy, ...] = ()
     handoffs: tuple[Handoff, ...] = ()
     jobs: tuple[StoreJob, ...] = ()
+    loads: tuple[Load, ...] = ()
     puts: tuple[StoreEntry, ...] = ()
     released: tuple[int, ...] = ()
+    reset: bool | None = None
 
 
 @attrs.frozen
 class RankView:
-    """One rank: jobs queued, jobs done but not reported, and the durable offset per request."""
+    """One rank: jobs queued, jobs done but not reported, and the durable offset per request.
+
+    ``loads`` are queued, ``loaded`` done but not reported, by request. ``sends``: (request,
+    child) pairs that are still being sent. ``skipping``: requests whose jobs are skipped
+    while the store is full; empty unless there is pressure.
+    """
 
     queue: tuple[int, ...]
     outbox: tuple[int, ...]
     saved: tuple[int, ...]
+    loads: tuple[str, ...] = ()
+    loaded: tuple[str, ...] = ()
+    sends: tuple[tuple[str, int], ...] = ()
+    skipping: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -168,9 +224,11 @@ class Observation:
 
     ``ref_counts`` and ``keys`` are indexed by block id (keys: primary first, then extras in
     insertion order); ``free`` is the free list, head first. ``queued_tails`` are job ids
-    registered at finish and not yet flushed to the workers. ``inbox`` holds the (job, rank) reports
-    that arrived and were not consumed, sorted. ``memory`` is indexed by block
-    and slot. ``store`` is sorted.
+    registered at finish and not yet flushed to the workers. ``inbox`` holds the (job, rank)
+    reports that arrived and were not consumed, sorted; ``load_inbox`` and ``send_inbox`` the
+    (request, rank) ones. ``deferred``: freed blocks that wait, and for how many steps.
+    ``untold``: requests that finished and of which the workers were not told, in order.
+    ``memory`` is indexed by block and slot. ``store`` is sorted.
     """
 
     requests: tuple[RequestView, ...]
@@ -185,3 +243,9 @@ class Observation:
     memory: tuple[tuple[str, ...], ...]
     store: tuple[StoreEntry, ...]
     effects: Effects = attrs.field(factory=Effects)
+    loads: tuple[LoadView, ...] = ()
+    held: tuple[Held, ...] = ()
+    load_inbox: tuple[tuple[str, int], ...] = ()
+    send_inbox: tuple[tuple[str, int], ...] = ()
+    deferred: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    untold: tuple[str, ...] = ()

@@ -17,11 +17,14 @@ import math
 
 import attrs
 
+from cowtail.models.actions import JobOutcome
+
 
 class GroupKind(enum.StrEnum):
-    """The kinds of KV cache group: KV per token, or one recurrent state a block."""
+    """The kinds of KV cache group: KV per token (all, or a window), or one state a block."""
 
     FULL_ATTENTION = "full_attention"
+    SLIDING_WINDOW = "sliding_window"
     MAMBA = "mamba"
 
 
@@ -34,12 +37,75 @@ class Role(enum.StrEnum):
     NONE = "none"
 
 
+class Policy(enum.StrEnum):
+    """Who is preempted when blocks run out. ``ANY`` leaves the choice to the environment."""
+
+    ANY = "any"
+    FCFS = "fcfs"
+    PRIORITY = "priority"
+
+
+class Lookup(enum.StrEnum):
+    """How the store is looked up at admission: not at all, at once, or with a later answer."""
+
+    OFF = "off"
+    SYNC = "sync"
+    ASYNC = "async"
+
+
+class LoadPolicy(enum.StrEnum):
+    """What becomes of a request whose load failed: it computes everything, or it ends."""
+
+    RECOMPUTE = "recompute"
+    FAIL = "fail"
+
+
+class ChildKind(enum.StrEnum):
+    """A connector: the store, another engine's memory, or the base class that does nothing."""
+
+    STORE = "store"
+    PEER = "peer"
+    BASE = "base"
+
+
+@attrs.frozen
+class Child:
+    """One connector of an engine; several of them form a multi-connector.
+
+    ``serves`` (peers only): it answers lookups and loads. ``retains`` (peers only): it saves
+    a finished request asynchronously, and its blocks stay until every rank has sent them.
+    """
+
+    kind: ChildKind
+    serves: bool = False
+    retains: bool = False
+
+
+STORE = Child(ChildKind.STORE)
+"""The external block store, as Mooncake's connector drives it."""
+
+BASE = Child(ChildKind.BASE)
+"""The connector base class: every hook is a no-op, no handoff is accepted (R5)."""
+
+
+def peer(*, serves: bool = False, retains: bool = False) -> Child:
+    """Return a connector to another engine's memory."""
+    return Child(ChildKind.PEER, serves, retains)
+
+
 @attrs.frozen
 class Group:
-    """One KV cache group. ``block_size`` is in tokens."""
+    """One KV cache group.
+
+    ``block_size`` and ``window`` are in tokens; ``window`` counts the token itself and is 0 but
+    for sliding windows. ``eagle``: the group holds layers of an EAGLE or MTP drafter, whose
+    lookups drop the last unit that they matched.
+    """
 
     kind: GroupKind
     block_size: int
+    window: int = 0
+    eagle: bool = False
 
     @property
     def is_mamba(self) -> bool:
@@ -47,9 +113,14 @@ class Group:
         return self.kind is GroupKind.MAMBA
 
 
-def full_attention(block_size: int) -> Group:
+def full_attention(block_size: int, *, eagle: bool = False) -> Group:
     """Return a full-attention group with ``block_size`` tokens a block."""
-    return Group(GroupKind.FULL_ATTENTION, block_size)
+    return Group(GroupKind.FULL_ATTENTION, block_size, eagle=eagle)
+
+
+def sliding_window(block_size: int, window: int, *, eagle: bool = False) -> Group:
+    """Return a group whose tokens attend to themselves and the ``window - 1`` before them."""
+    return Group(GroupKind.SLIDING_WINDOW, block_size, window, eagle)
 
 
 def mamba(block_size: int) -> Group:
@@ -63,13 +134,18 @@ class RequestSpec:
 
     Tokens are characters, so that a prefix is a readable string. ``output`` is what the
     device samples, one token after another: scripted, because *which* token comes out
-    never matters to a block's life, only that two requests can agree on it.
+    never matters to a block's life, only that two requests can agree on it. ``accepts``
+    scripts the verdict on drafts: its digit at index ``outputs % len(accepts)`` is how many
+    drafts are accepted by a step scheduled with that many outputs; empty accepts all.
+    ``priority``: the smaller number is served first.
     """
 
     name: str
     prompt: str
     max_tokens: int = 1
     output: str = ""
+    accepts: str = ""
+    priority: int = 0
 
     @property
     def tokens(self) -> str:
@@ -83,10 +159,21 @@ class Scope:
     """The constants of a bounded instance.
 
     ``num_blocks`` counts the null block (id 0). ``token_budget`` is the largest number of
-    tokens that one request is scheduled for in one pass. ``max_steps_in_flight`` is 1 for a
+    tokens that one pass schedules. ``max_steps_in_flight`` is 1 for a
     synchronous scheduler, 2 for one that runs ahead of the device. ``may_abort`` names the
-    requests that may be aborted (all, if None). The last three bound the environment:
-    preemptions that no lack of blocks forces, puts that fail, reports that come twice.
+    requests that may be aborted (all, if None).
+
+    ``speculative_tokens`` are drafted in each decode step. ``retention_interval`` says which
+    boundary states and window blocks get keys: all (None), the replay boundary's (0), or one
+    an interval. ``shared_prefix_checkpoints``: chunks also end where a sibling's hit ended.
+    ``internal_checkpoints``: the device can export the state at the replay boundary from
+    within a chunk. ``defer_frees``: freed blocks wait for the steps in flight.
+    ``children`` are the connectors, in order. ``foreign`` names requests whose prefix another
+    engine with the same store may have put there.
+
+    What begins with ``max_`` bounds the environment: preemptions that no lack of blocks
+    forces, jobs whose puts fail (in the ways of ``put_failures``), reports that come twice,
+    loads and lookups that fail, store entries that are evicted, leases that expire, resets.
 
     Raises ValueError, naming the value, the rule and the fix, when the sizes do not fit.
     """
@@ -104,9 +191,30 @@ class Scope:
     max_preemptions: int = 0
     max_failed_jobs: int = 0
     max_repeated_reports: int = 0
+    speculative_tokens: int = 0
+    retention_interval: int | None = None
+    shared_prefix_checkpoints: bool = False
+    internal_checkpoints: bool = False
+    policy: Policy = Policy.ANY
+    defer_frees: bool = False
+    lookup: Lookup = Lookup.OFF
+    load_policy: LoadPolicy = LoadPolicy.RECOMPUTE
+    children: tuple[Child, ...] = (STORE,)
+    foreign: tuple[str, ...] = ()
+    put_failures: tuple[JobOutcome, ...] = (JobOutcome.FAILED,)
+    max_failed_loads: int = 0
+    max_failed_lookups: int = 0
+    max_evictions: int = 0
+    max_expired_leases: int = 0
+    max_resets: int = 0
 
     def __attrs_post_init__(self) -> None:
-        """Refuse sizes for which the cache could not be laid out (domain.md b, A22)."""
+        """Refuse constants that contradict one another (domain.md b, A22)."""
+        self._require_sizes()
+        self._require_requests()
+        self._require_connectors()
+
+    def _require_sizes(self) -> None:
         if not self.groups:
             raise ValueError("groups is empty: a cache has at least one group; add one")
         for name in ("hash_unit", "num_ranks", "token_budget", "max_steps_in_flight"):
@@ -118,6 +226,20 @@ class Scope:
                     f"block_size={group.block_size}: must be a multiple of hash_unit="
                     f"{self.hash_unit}; change one of them"
                 )
+            if (group.window > 0) != (group.kind is GroupKind.SLIDING_WINDOW):
+                raise ValueError(
+                    f"window={group.window} of a {group.kind.value} group: a window of 1 or more "
+                    "tokens belongs to sliding windows and to them only; change the kind or it"
+                )
+            if group.eagle and group.is_mamba:
+                raise ValueError("eagle of a mamba group: drafters have attention only; drop it")
+        if self.speculative_tokens < 0 or (self.retention_interval or 0) < 0:
+            raise ValueError(
+                f"speculative_tokens={self.speculative_tokens}, retention_interval="
+                f"{self.retention_interval}: must not be negative; raise them"
+            )
+
+    def _require_requests(self) -> None:
         names = [request.name for request in self.requests]
         if len(set(names)) != len(names):
             raise ValueError(f"request names {names}: must differ; rename one")
@@ -131,26 +253,62 @@ class Scope:
                     f"request {request.name!r}: output {request.output!r} is shorter than "
                     f"max_tokens={request.max_tokens}; lengthen it"
                 )
+            if request.accepts.strip("0123456789"):
+                raise ValueError(
+                    f"request {request.name!r}: accepts {request.accepts!r} must be digits; "
+                    "write one for each decode step"
+                )
             if self.num_blocks - 1 < self.blocks_for(request):
                 raise ValueError(
                     f"num_blocks={self.num_blocks}: request {request.name!r} alone can need "
                     f"{self.blocks_for(request)} and the null block; raise it"
                 )
-        unknown = sorted(set(self.may_abort or ()) - set(names))
-        if unknown:
-            raise ValueError(f"may_abort names {unknown}: no such request; use one of {names}")
+        for field in ("may_abort", "foreign"):
+            unknown = sorted(set(getattr(self, field) or ()) - set(names))
+            if unknown:
+                raise ValueError(f"{field} names {unknown}: no such request; use one of {names}")
+
+    def _require_connectors(self) -> None:
+        stores = [child for child in self.children if child.kind is ChildKind.STORE]
+        if len(stores) > 1:
+            raise ValueError(f"children has {len(stores)} stores: one at most; drop the others")
+        for child in self.children:
+            if child.kind is not ChildKind.PEER and (child.serves or child.retains):
+                raise ValueError(
+                    f"child {child.kind.value!r} serves or retains: only a peer does; use peer()"
+                )
+        if self.loads and self.max_steps_in_flight > 1 and not self.defer_frees:
+            raise ValueError(
+                f"max_steps_in_flight={self.max_steps_in_flight} with loads: a load may land in a "
+                "block that a step in flight still writes; set defer_frees"
+            )
+        if self.foreign and not stores:
+            raise ValueError("foreign needs a store that is shared; add STORE to children")
+
+    @property
+    def loads(self) -> bool:
+        """Whether a request may get its prefix from a connector."""
+        return (
+            self.role is not Role.NONE
+            and self.lookup is not Lookup.OFF
+            and any(child.kind is ChildKind.STORE or child.serves for child in self.children)
+        )
 
     def blocks_for(self, request: RequestSpec) -> int:
         """Return the most blocks that ``request`` holds at once, running alone.
 
-        The last sampled token is never computed. A full-attention group needs its whole table
+        The last sampled token is never computed. An attention group needs its whole table
         and one block for a consumer's copy; a Mamba group the running state, the state that
-        it is copied from, and one block for a copy-on-write.
+        it is copied from, one block for a copy-on-write, its scratch blocks, and one for a
+        checkpoint that is exported from within a chunk.
         """
         total = 0
         for group in self.groups:
             table = math.ceil((len(request.tokens) - 1) / group.block_size)
-            total += min(table, 2) + 1 if group.is_mamba else table + 1
+            if group.is_mamba:
+                total += min(table, 2) + 1 + self.speculative_tokens + self.internal_checkpoints
+            else:
+                total += table + 1
         return total
 
     @property

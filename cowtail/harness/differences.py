@@ -38,17 +38,27 @@ _PROGRESS = "the request's progress"
 
 AREAS: dict[str, Area] = {
     "hit": Area("what a lookup finds", "R11, R13, R21"),
+    "external": Area("what a lookup in the store finds", "R13, R20, R28"),
     "chunk": Area("where chunks stop", "R29"),
     "copies": Area("copy-on-write isolation", "R9"),
     "handoffs": Area(f"{_COUNTED_ONCE}: one tail, one handoff", "R1, R2, R9"),
     "jobs": Area(f"{_COUNTED_ONCE}: what a job pins and puts", "R6, R8, R10, R16, R20"),
+    "loads": Area("hit is loadable: what the ranks are told to load", "R13, R20"),
     "puts": Area(f"{_TRUTH}: what a rank stores", "R18, R20, R30"),
     "released": Area("no leak: pins go with the last report", "R6, R15"),
+    "reset": Area("reset forgets", "domain S13"),
     "status": Area(_PROGRESS, "R22"),
     "computed": Area(_PROGRESS, "R22"),
     "known": Area(_PROGRESS, "R22"),
     "tables": Area("which blocks a request holds", "R3, R9"),
     "markers": Area("the registered tail", "R1, R9"),
+    "worker tables": Area("scheduler and workers agree on the block of a column", "R9, K09"),
+    "found": Area("what a lookup in the store answered", "R13, R18"),
+    "leased": Area("no leak: leases of a lookup", "K36"),
+    "junction": Area("where a sibling's hit ended", "R29"),
+    "held": Area("no reuse while busy, no leak: blocks of finished requests", "domain S15"),
+    "deferred": Area("no reuse while busy: frees behind the steps in flight", "K40"),
+    "untold": Area("what the workers have yet to be told", "domain e"),
     "reference counts": Area(f"{_CONSERVATION}: references equal owners", "R8, R15"),
     "free list": Area(f"{_CONSERVATION}: what is unreferenced is free, in order", "R8"),
     "keys": Area(f"{_TRUTH}: prefix-cache keys", "R2, R9"),
@@ -58,7 +68,13 @@ AREAS: dict[str, Area] = {
     "queue": Area("what the ranks are told to store", "R14"),
     "outbox": Area("what the ranks report", "R6"),
     "saved": Area("fail closed: durable offsets", "R18, R19"),
+    "rank loads": Area("what the ranks have yet to load, or to report", "domain f"),
+    "sends": Area("what the ranks have yet to send", "domain g"),
+    "skipping": Area("fail closed: pressure", "R18"),
     "inbox": Area(f"{_COUNTED_ONCE}: reports", "R6"),
+    "load inbox": Area(f"{_COUNTED_ONCE}: reports of loads", "K33"),
+    "send inbox": Area(f"{_COUNTED_ONCE}: reports of sends", "K43"),
+    "pending loads": Area(f"{_COUNTED_ONCE}: which ranks owe a load", "K33, K38"),
     "memory": Area(f"{_TRUTH}: the bytes of a block", "R30"),
     "store": Area(f"{_TRUTH}: what the store holds", "R18, R30"),
     "type": Area("the protocol: plain values of the observation's own types", "R33"),
@@ -108,6 +124,17 @@ def _places(seen: Observation) -> Iterator[tuple[tuple[str, str], str]]:
             yield ("tables", f"request {request.name}, group {group}"), _blocks(table)
         for group, marker in enumerate(request.markers):
             yield ("markers", f"request {request.name}, group {group}"), _text(marker)
+        for group, table in enumerate(request.worker_tables):
+            yield ("worker tables", f"request {request.name}, group {group}"), _blocks(table)
+        yield ("found", f"request {request.name}"), _text(request.found)
+        yield ("leased", f"request {request.name}"), str(request.leased)
+        yield ("junction", f"request {request.name}"), f"{request.junction} tokens"
+    yield ("held", ""), _text([str(held) for held in seen.held])
+    yield ("deferred", ""), _text([f"{_blocks(b)} for {wait} steps" for wait, b in seen.deferred])
+    yield ("untold", ""), _text(seen.untold)
+    yield ("pending loads", ""), _text([str(load) for load in seen.loads])
+    for name, inbox in (("load inbox", seen.load_inbox), ("send inbox", seen.send_inbox)):
+        yield (name, ""), _text([f"{request} by rank {rank}" for request, rank in inbox])
     for block, count in enumerate(seen.ref_counts):
         yield ("reference counts", f"block {block}"), str(count)
     yield ("free list", ""), _blocks(seen.free)
@@ -121,6 +148,10 @@ def _places(seen: Observation) -> Iterator[tuple[tuple[str, str], str]]:
     for index, rank in enumerate(seen.ranks):
         yield ("queue", f"rank {index}"), _jobs(rank.queue)
         yield ("outbox", f"rank {index}"), _jobs(rank.outbox)
+        yield ("rank loads", f"rank {index}, queued"), _text(rank.loads)
+        yield ("rank loads", f"rank {index}, done"), _text(rank.loaded)
+        yield ("sends", f"rank {index}"), _text([f"{r} by child {c}" for r, c in rank.sends])
+        yield ("skipping", f"rank {index}"), _text(rank.skipping)
         for request, saved in zip(seen.requests, rank.saved, strict=True):
             yield ("saved", f"rank {index}, request {request.name}"), f"{saved} tokens"
     yield ("inbox", ""), _text([f"job {job} by rank {rank}" for job, rank in seen.inbox])
