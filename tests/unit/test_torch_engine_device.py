@@ -255,7 +255,7 @@ def test_the_store_answers_with_codes() -> None:
     assert store.batch_get_into([key], [value(0)]) == [OBJECT_NOT_FOUND]
     assert store.batch_put_from([key], [value(1)]) == [0]
     two = Value(torch.zeros(2, dtype=torch.int64), torch.zeros(2, 2))
-    assert store.batch_get_into([key], [two]) == [INVALID_PARAMS]
+    assert store.batch_get_into([key], [two]) == [TRANSFER_FAILED]
 
 
 def test_cuda_without_a_gpu_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
