@@ -226,9 +226,9 @@ class Scope:
                     f"block_size={group.block_size}: must be a multiple of hash_unit="
                     f"{self.hash_unit}; change one of them"
                 )
-            if (group.window > 0) != (group.kind is GroupKind.SLIDING_WINDOW):
+            if (group.window > 1) != (group.kind is GroupKind.SLIDING_WINDOW):
                 raise ValueError(
-                    f"window={group.window} of a {group.kind.value} group: a window of 1 or more "
+                    f"window={group.window} of a {group.kind.value} group: a window of 2 or more "
                     "tokens belongs to sliding windows and to them only; change the kind or it"
                 )
             if group.eagle and group.is_mamba:
