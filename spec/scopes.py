@@ -11,8 +11,33 @@ one job each, or one request with two, already show every order that we know to 
 
 from __future__ import annotations
 
-from cowtail.models.actions import ACTIONS
-from cowtail.models.scope import RequestSpec, Role, Scope, full_attention, mamba
+from cowtail.models.actions import (
+    ACTIONS,
+    Abort,
+    Action,
+    Evict,
+    ExpireLease,
+    FinishSend,
+    ForeignPut,
+    LookUp,
+    Preempt,
+    Report,
+    ReportLoad,
+    Reset,
+    RunJob,
+    RunLoad,
+    SchedulePass,
+    UpdateConnectorOutput,
+)
+from cowtail.models.scope import (
+    ChildKind,
+    Lookup,
+    RequestSpec,
+    Role,
+    Scope,
+    full_attention,
+    mamba,
+)
 from cowtail.spec.names import unknown
 
 LONE_PRODUCER = Scope(
@@ -167,23 +192,38 @@ def scope_named(name: str) -> Scope:
     raise ValueError(unknown(name, "scope", SCOPES))
 
 
-_NEVER_TAKEN = {
-    "cow_decode": ("preempt",),
-    "shared_prefix": ("preempt",),
-    "unequal_blocks": ("preempt",),
-    "continuation": ("preempt",),
-    "same_pass": ("preempt", "abort", "run_job", "report", "update_connector_output"),
-    "faulty_store": ("preempt", "abort"),
-    "three_ranks": ("preempt",),
-    "two_generations": ("abort",),
-    "preempt_under_pressure": ("abort",),
-}
-"""Actions that a scope leaves out: no budget for preemptions, nobody may abort, no connector."""
+_UNDER_PRESSURE = ("preempt_under_pressure",)
+"""Scopes whose pool is so small that requests are preempted for want of blocks."""
 
 
 def required_actions(scope: Scope) -> tuple[str, ...]:
     """Return the names of the actions that exploring a named scope must take; none for others."""
     if SCOPES.get(scope.name) != scope:
         return ()
-    left_out = ("schedule_pass", *_NEVER_TAKEN.get(scope.name, ()))
-    return tuple(action.name for action in ACTIONS if action.name not in left_out)
+    possible = _possible_actions(scope)
+    return tuple(action.name for action in ACTIONS if possible.get(action, True))
+
+
+def _possible_actions(scope: Scope) -> dict[type[Action], bool]:
+    """Return whether a scope's constants allow for an action, where that depends on them."""
+    has_store = scope.role is not Role.NONE and any(
+        child.kind is ChildKind.STORE for child in scope.children
+    )
+    saves = has_store and scope.role is not Role.CONSUMER
+    sends = scope.role is not Role.NONE and any(child.retains for child in scope.children)
+    return {
+        SchedulePass: False,
+        Abort: scope.may_abort != (),
+        Preempt: bool(scope.max_preemptions) or scope.name in _UNDER_PRESSURE,
+        RunJob: saves,
+        Report: saves,
+        UpdateConnectorOutput: saves or sends or scope.loads,
+        LookUp: scope.loads and has_store and scope.lookup is Lookup.ASYNC,
+        ExpireLease: bool(scope.max_expired_leases),
+        RunLoad: scope.loads,
+        ReportLoad: scope.loads,
+        FinishSend: sends,
+        ForeignPut: bool(scope.foreign),
+        Evict: bool(scope.max_evictions),
+        Reset: bool(scope.max_resets),
+    }

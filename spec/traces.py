@@ -6,8 +6,8 @@ Every other line is one action.
 >>> from cowtail.models.actions import Admit, BeginPass, Submit
 >>> from cowtail.spec.scopes import scope_named
 >>> trace = Trace(scope_named("lone_producer"), (Submit("a"), BeginPass(), Admit("a")), seed=1)
->>> print(dump_trace(trace).splitlines()[3])
-{"action": "admit", "request": "a"}
+>>> print(dump_trace(trace).splitlines()[1])
+{"action": "submit", "request": "a"}
 >>> parse_trace(dump_trace(trace)) == trace
 True
 """
@@ -28,14 +28,24 @@ import attrs
 import cattrs
 
 from cowtail import models
-from cowtail.models.actions import ACTIONS, Action, JobOutcome
-from cowtail.models.scope import GroupKind, Role, Scope
+from cowtail.models.actions import ACTIONS, Action, JobOutcome, LoadOutcome
+from cowtail.models.scope import ChildKind, GroupKind, LoadPolicy, Lookup, Policy, Role, Scope
 from cowtail.spec.files import write_text
 
 VERSION = 1
 """The version of the format that this module reads and writes."""
 
 _ACTIONS = {kind.name: kind for kind in ACTIONS}
+_ENUMERATIONS: tuple[type[enum.Enum], ...] = (
+    ChildKind,
+    GroupKind,
+    JobOutcome,
+    LoadOutcome,
+    LoadPolicy,
+    Lookup,
+    Policy,
+    Role,
+)
 _HEADER_FIELDS = ("cowtail_trace", "scope", "seed", "model_digest", "target", "faults", "note")
 
 
@@ -288,7 +298,7 @@ def _converter() -> cattrs.Converter:
     converter.register_structure_hook(int, _strict(int, "a whole number"))
     converter.register_structure_hook(bool, _strict(bool, "true or false"))
     converter.register_structure_hook(str, _strict(str, "a string"))
-    for kind in (GroupKind, Role, JobOutcome):  # else, as strings, they would go the way of str
+    for kind in _ENUMERATIONS:  # else, as strings, they would go the way of str
         converter.register_structure_hook(kind, _one_of(kind))
     converter.register_structure_hook_factory(_is_tuple, _tuple_hook)
     return converter

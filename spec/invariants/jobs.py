@@ -1,12 +1,6 @@
-"""What must hold of jobs, pins and the store: S7-S9, S11, S12 and L6.
-
-Sentences and sources stand in ``invariants.PROPERTIES``; each function returns why its property
-fails, or None.
-"""
+"""What must hold of store jobs, pins and the store (S7-S9, S11, S12, L6)."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from cowtail.models import boundaries
 from cowtail.models.device import memory_ahead
@@ -15,22 +9,8 @@ from cowtail.models.observations import NULL_BLOCK, Key
 from cowtail.models.scope import Scope
 from cowtail.models.state import JobMeta, State
 from cowtail.spec.contents import contradiction
-
-
-def unfinished_jobs(state: State) -> Iterator[JobMeta]:
-    """Yield every job that some rank has yet to take off its queue, retired ones included."""
-    seen: set[int] = set()
-    shipped = [job for step in state.steps for job in step.jobs]
-    queued = [job for rank in state.ranks for job in rank.queue]
-    for job in (*state.queued_tails, *shipped, *queued):
-        if job.job not in seen:
-            seen.add(job.job)
-            yield job
-
-
-def jobs_to_run(state: State) -> Iterator[JobMeta]:
-    """Yield the unfinished jobs that will really read their blocks."""
-    return (job for job in unfinished_jobs(state) if job.live)
+from cowtail.spec.invariants.property import Property
+from cowtail.spec.invariants.unfinished import jobs_to_run, unfinished_jobs
 
 
 def handoffs_hold_their_state(scope: Scope, state: State) -> str | None:
@@ -172,3 +152,56 @@ def what_is_due_is_stored(scope: Scope, state: State) -> str | None:
                     f"at {sorted(ends - held)} tokens"
                 )
     return None
+
+
+PROPERTIES: tuple[Property, ...] = (
+    Property(
+        "S7",
+        "handoffs hold their state",
+        "Every block of an unfinished job holds, after the dispatched steps, the prefix that it is "
+        "to be stored under.",
+        "domain S7, R1, R30",
+        handoffs_hold_their_state,
+    ),
+    Property(
+        "S8",
+        "store tells the truth",
+        "Nothing past the end of prefill and no null block is stored, and every stored value is "
+        "what its key names.",
+        "domain S8, R7, R18",
+        store_tells_the_truth,
+    ),
+    Property(
+        "S9",
+        "no reuse while busy",
+        "A pinned block is not free, a job pins every block that it may read, and a pin lasts "
+        "until every rank has reported the job.",
+        "domain S9, R6, R15",
+        pins_wait_for_every_rank,
+    ),
+    Property(
+        "S11",
+        "offsets are durable",
+        "A rank's durable offset covers only what is in the store; a failed tail never moves it.",
+        "domain S11, R19",
+        offsets_are_durable,
+    ),
+    Property(
+        "S12",
+        "stored where lookup looks",
+        "A tail is stored with every attention block that a lookup at its boundary needs beside "
+        "the state.",
+        "domain S12, R16, R20",
+        tails_are_stored_whole,
+    ),
+    Property(
+        "L6",
+        "what is due is stored",
+        "In a scope without failures, preemptions and other requests: once a request has run to "
+        "its end and the system is at rest, every rank has stored its replay boundary, with the "
+        "attention blocks up to it, and every whole LCM of its prompt.",
+        "domain L6, R1, R16, R22",
+        what_is_due_is_stored,
+    ),
+)
+"""In the order in which they are judged."""

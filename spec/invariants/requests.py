@@ -1,0 +1,70 @@
+"""What must hold of requests: markers, and what those that do not run hold (S10, S15)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from cowtail.models.observations import Status
+from cowtail.models.scope import Scope
+from cowtail.models.state import State
+from cowtail.spec.invariants.property import Property
+from cowtail.spec.invariants.unfinished import unfinished_jobs
+
+
+def markers_are_consumed_once(scope: Scope, state: State) -> str | None:
+    """S10: see ``PROPERTIES``."""
+    for spec, request in zip(scope.requests, state.requests, strict=True):
+        twice = [h for h, count in Counter(request.handed_off).items() if count > 1]
+        if twice:
+            return f"{spec.name!r} handed off (group, boundary) {twice[0]} twice"
+        for index, table in enumerate(request.tables):
+            marker = table.marker
+            if marker is None:
+                continue
+            if request.status is not Status.RUNNING:
+                return f"{spec.name!r} is {request.status.value} and still has a marker"
+            column = -(-marker.boundary // scope.groups[index].block_size) - 1
+            if table.blocks[column] != marker.block:
+                return f"the tail of {spec.name!r} is block {marker.block}, not in its column"
+            if table.copy_due is None or table.copy_due.source != marker.block:
+                return f"the tail of {spec.name!r} would be overwritten without a copy"
+            if request.computed != marker.boundary:
+                return f"{spec.name!r} passed the boundary of its tail and still has the marker"
+    return None
+
+
+def finished_requests_hold_nothing(scope: Scope, state: State) -> str | None:
+    """S15: see ``PROPERTIES``."""
+    for spec, request in zip(scope.requests, state.requests, strict=True):
+        if request.status is Status.RUNNING:
+            continue
+        for table in request.tables:
+            if table.blocks or table.marker is not None or table.copy_due is not None:
+                return f"{spec.name!r} is {request.status.value} and still holds {table}"
+    owed = {job.job for job in unfinished_jobs(state)}
+    owed.update(done for rank in state.ranks for done in rank.outbox)
+    owed.update(done for done, _ in state.inbox)
+    for pin in state.pins:
+        if pin.job not in owed:
+            return f"job {pin.job} is pinned, but no rank will ever report it"
+    return None
+
+
+PROPERTIES: tuple[Property, ...] = (
+    Property(
+        "S10",
+        "one tail, one handoff",
+        "A marker is consumed once, by copy, finish, preemption or abort; no boundary is handed "
+        "off twice in a generation.",
+        "domain S10, R2, R9",
+        markers_are_consumed_once,
+    ),
+    Property(
+        "S15",
+        "finished requests hold nothing",
+        "A request that is not running holds no blocks: its jobs' pins do, until the last rank.",
+        "domain S15, R6",
+        finished_requests_hold_nothing,
+    ),
+)
+"""In the order in which they are judged."""
