@@ -16,11 +16,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help fuzz test lint faults tours test-vllm bench docs clean
+.PHONY: help fuzz test lint faults tours test-vllm test-mooncake bench docs clean
 
 help:
 	@grep -E '^#  ' Makefile
-	@echo "  make lint | faults | tours | test-vllm | bench | docs | clean"
+	@echo "  make lint | faults | tours | test-vllm | test-mooncake | bench | docs | clean"
 
 $(READY): pyproject.toml constraints.txt
 	@echo "creating $(VENV) (about a minute, once)"
@@ -59,6 +59,11 @@ test-vllm:
 	PYTHON=$(PYTHON) scripts/vllm-env.sh .venv-vllm
 	.venv-vllm/bin/python -m pytest -m vllm tests/vllm
 
+# A real Mooncake store, in an environment of its own: see docs/how-to/run-against-mooncake.md.
+test-mooncake:
+	PYTHON=$(PYTHON) scripts/mooncake-env.sh .venv-mooncake
+	PYTHON=$(PYTHON) scripts/loopback.sh .venv-mooncake/bin/python -m pytest -rs tests/mooncake
+
 bench: $(READY)
 	$(BIN)/python benchmarks/explorer_speed.py
 	$(BIN)/python benchmarks/lockstep_speed.py
@@ -68,4 +73,4 @@ docs: $(READY)
 	$(BIN)/python -m cowtail.spec.reference docs/reference/spec.md
 
 clean:
-	rm -rf $(VENV) .venv-vllm out .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-vllm .venv-mooncake out .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -32,6 +32,7 @@ def doctor() -> None:
         ("torch engine, cpu", "yes"),
         ("torch engine, cuda", _cuda()),
         ("vLLM", _vllm()),
+        ("Mooncake", _mooncake()),
     ]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
@@ -61,3 +62,14 @@ def _vllm() -> str:
         if _version(name) != NOT_INSTALLED:
             return f"{name} {_version(name)}"
     return "yes: version unknown"
+
+
+def _mooncake() -> str:
+    load_torch()
+    from cowtail.impl.torch_engine.mooncake_master import mooncake_version, only_loopback, why_not
+
+    reason = why_not()
+    if reason:
+        return f"no: {reason}"
+    network = "" if only_loopback() else "; run it under scripts/loopback.sh, off the network"
+    return f"yes: {mooncake_version()}{network}"

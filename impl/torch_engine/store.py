@@ -111,6 +111,7 @@ class InMemoryStore(StoreBase):
     @property
     def values(self) -> dict[StoreKey, Value]:
         """What is stored, with its bytes, in the order in which keys were first put."""
+        self._require_open()
         return self._values
 
     # What Mooncake's clients call.
@@ -202,6 +203,7 @@ class InMemoryStore(StoreBase):
 
         Raises KeyError if it is not there.
         """
+        self._require_open()
         if key not in self._objects:
             raise KeyError(f"{key}: not in the store; evict a key that is")
         self._drop(key)
