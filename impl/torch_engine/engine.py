@@ -25,6 +25,7 @@ from cowtail.impl.torch_engine.errors import EngineError
 from cowtail.impl.torch_engine.faults import parts_with
 from cowtail.impl.torch_engine.forward import StepPlanner
 from cowtail.impl.torch_engine.kv_cache_manager import KVCacheManager
+from cowtail.impl.torch_engine.layout import CacheLayout
 from cowtail.impl.torch_engine.memory import PagedMemory
 from cowtail.impl.torch_engine.observer import Observer
 from cowtail.impl.torch_engine.scheduler import Scheduler, SchedulerOutput
@@ -74,7 +75,11 @@ class TorchEngine:
         parts = parts_with(faults)
         self.scope = scope
         self.pool: BlockPool = parts.pool(scope.num_blocks)
-        cache = KVCacheManager(scope, self.pool, parts.attention, parts.mamba, PassRecord())
+        lookup = parts.lookup(CacheLayout.of(scope))
+        fence = parts.fence(self.pool, defers=scope.defer_frees)
+        cache = KVCacheManager(
+            scope, self.pool, parts.attention, parts.mamba, PassRecord(), lookup, fence
+        )
         ledger = parts.ledger(self.pool, scope.num_ranks)
         connector = parts.connector(scope, self.pool, ledger)
         self.scheduler: Scheduler = parts.scheduler(scope, cache, connector, Chunking(scope))

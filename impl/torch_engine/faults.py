@@ -41,6 +41,10 @@ from cowtail.impl.torch_engine.ledger_faults import (
     ReleasesAfterFirstRank,
     UnpinsAtPreemption,
 )
+from cowtail.impl.torch_engine.lookup_faults import (
+    FloorsLookupToBlocks,
+    FreesAtOnce,
+)
 from cowtail.impl.torch_engine.parts import Parts
 from cowtail.impl.torch_engine.worker_faults import (
     ChecksStoreWhenQueued,
@@ -272,6 +276,24 @@ _ALL = (
         "lone_producer",
         "worker",
         CopiesAfterForward,
+    ),
+    Fault(
+        "lookup_floored_to_blocks",
+        "",
+        _vllm("pull 49502"),
+        "The bound of a lookup is floored to whole blocks, although finer tails are cached.",
+        "shared_prefix",
+        "lookup",
+        FloorsLookupToBlocks,
+    ),
+    Fault(
+        "freed_while_busy",
+        "",
+        _vllm("pull 45357"),
+        "Blocks are given back at once although a step in flight may write them.",
+        "",
+        "fence",
+        FreesAtOnce,
     ),
     Fault(
         "blocks_not_zeroed",

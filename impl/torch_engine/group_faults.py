@@ -80,10 +80,9 @@ class LosesMovedKeys(BlockPool):
 class FreesHeadFirst(FullAttentionManager):
     """A table is freed from its first block on, so the shared head of a prefix goes first."""
 
-    def free(self, request: Request) -> None:
-        """Free in table order."""
-        self.table(request).blocks.reverse()
-        super().free(request)
+    def forget(self, request: Request) -> list[int]:
+        """Return the blocks in table order."""
+        return super().forget(request)[::-1]
 
 
 class CountsStaleOutput(Scheduler):

@@ -46,10 +46,6 @@ class GroupManager(ABC):
         """Return the key of the request's first ``length`` tokens in this group."""
         return Key(self.index, request.prefix(length))
 
-    @abstractmethod
-    def find_hit(self, request: Request, limit: int) -> tuple[list[int], int]:
-        """Return the longest cached prefix of at most ``limit`` tokens: its table, its length."""
-
     def blocks_written(self, chunk: ScheduledChunk) -> tuple[int, ...]:
         """Return the blocks that computing a chunk writes: every one that it reaches into."""
         last = -(-chunk.end // self.block_size)
@@ -90,14 +86,14 @@ class GroupManager(ABC):
         if length % self.block_size:
             table.copy_at = table.num_cached = length // self.block_size
 
-    def free(self, request: Request) -> None:
-        """Free the request's table from its last block to its first, and forget it.
+    def forget(self, request: Request) -> list[int]:
+        """Forget the request's table; return its blocks in the order in which to free them.
 
-        The end of a prefix is worth less than its head, so it is allocated again earlier.
+        From its last block to its first: the end of a prefix is worth less than its head, so it
+        is allocated again earlier.
         """
         table = self._tables.pop(request.name, None)
-        if table is not None:
-            self.pool.free(reversed(table.blocks))
+        return table.blocks[::-1] if table is not None else []
 
     def register_full_blocks(self, request: Request, length: int) -> list[tuple[int, int]]:
         """Key each full, real block not considered before; return (block, its last token)."""
@@ -145,26 +141,6 @@ class GroupManager(ABC):
 
 class FullAttentionManager(GroupManager):
     """KV per token: the table only grows, one block for every ``block_size`` tokens."""
-
-    def find_hit(self, request: Request, limit: int) -> tuple[list[int], int]:
-        """Return the leading full blocks that are cached, and with partial hits a tail."""
-        size, unit = self.block_size, self.layout.alignment
-        blocks: list[int] = []
-        while len(blocks) < limit // size:
-            block = self.pool.lookup(self.key(request, (len(blocks) + 1) * size))
-            if block is None:
-                break
-            blocks.append(block)
-        hit = len(blocks) * size
-        if self.layout.partial_hits and unit < size:
-            for length in range(min(hit + size - unit, limit // unit * unit), hit, -unit):
-                block = self.pool.lookup(self.key(request, length))
-                if block is not None:
-                    blocks.append(block)
-                    hit = length
-                    break
-        hit -= hit % unit
-        return blocks[: math.ceil(hit / size)], hit
 
     def remove_skipped(self, request: Request) -> None:
         """Keep everything: every token attends to all before it."""

@@ -7,29 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import attrs
-
 from cowtail.impl.torch_engine.block_pool import BlockPool
 from cowtail.impl.torch_engine.block_table import PassRecord
 from cowtail.impl.torch_engine.errors import EngineError
+from cowtail.impl.torch_engine.fence import FreeFence
 from cowtail.impl.torch_engine.group_manager import FullAttentionManager, GroupManager
+from cowtail.impl.torch_engine.lookup import Hit, JointLookup, PoolKeys
 from cowtail.impl.torch_engine.mamba_manager import MambaManager
 from cowtail.impl.torch_engine.request import Request, ScheduledChunk
-from cowtail.models.observations import NULL_BLOCK, Copy, Handoff, Marker
+from cowtail.models.observations import Copy, Handoff, Marker
 from cowtail.models.scope import Scope
-
-
-@attrs.frozen(eq=False)
-class Hit:
-    """A cached prefix of ``length`` tokens: the start of every group's table."""
-
-    length: int
-    tables: tuple[list[int], ...]
-
-    @property
-    def blocks(self) -> list[int]:
-        """The real blocks, group by group."""
-        return [block for table in self.tables for block in table if block != NULL_BLOCK]
 
 
 class KVCacheManager:
@@ -42,41 +29,23 @@ class KVCacheManager:
         attention: type[FullAttentionManager],
         mamba: type[MambaManager],
         record: PassRecord,
+        lookup: JointLookup,
+        fence: FreeFence,
     ) -> None:
         self.pool = pool
         self.record = record
+        self.lookup = lookup
+        self.fence = fence
+        self._keys = PoolKeys(pool)
         self.groups: tuple[GroupManager, ...] = tuple(
             (mamba if group.is_mamba else attention)(scope, index, pool, record)
             for index, group in enumerate(scope.groups)
         )
-        self._attention = [g for g in self.groups if isinstance(g, FullAttentionManager)]
         self._mamba = [g for g in self.groups if isinstance(g, MambaManager)]
 
     def find_hit(self, request: Request) -> Hit:
-        """Return the longest prefix, short of the last known token, that all groups have.
-
-        Each group shortens what the next ones look for, until a whole round agrees. Attention
-        is looked up once, because any part of what it found is found; a state must be cached
-        at exactly the final length.
-        """
-        length = request.known - 1
-        found: dict[int, tuple[list[int], int]] = {}
-        while True:
-            agreed = length
-            for group in self._attention:
-                if group.index not in found:
-                    found[group.index] = group.find_hit(request, agreed)
-                agreed = min(agreed, found[group.index][1])
-            for state_group in self._mamba:
-                found[state_group.index] = state_group.find_hit(request, agreed)
-                agreed = found[state_group.index][1]
-            if agreed >= length:
-                break
-            length = agreed
-        for group in self._attention:
-            blocks = -(-length // group.block_size)
-            del found[group.index][0][blocks:]
-        return Hit(length, tuple(found[group.index][0] for group in self.groups))
+        """Return the longest prefix, short of the last known token, that all groups have."""
+        return self.lookup.find(self._keys, request.prefix(request.known))
 
     def hit_of_this_pass(self, hit: Hit) -> bool:
         """Whether a hit ends on a state that this pass's own step has yet to produce."""
@@ -146,18 +115,17 @@ class KVCacheManager:
             group.remove_skipped(request)
 
     def free(self, request: Request) -> None:
-        """Free every group's table, group by group."""
-        for group in self.groups:
-            group.free(request)
+        """Free every group's table, group by group, once no step in flight may write it."""
+        self.fence.give_back(*[group.forget(request) for group in self.groups])
 
     def release_copies(self, copies: tuple[Copy, ...]) -> None:
         """Drop the references that a pass's copies held: group by group, source first.
 
-        The copies are ordered before whatever may overwrite their blocks, so their bytes are
-        safe without a reference.
+        The copies are ordered before whatever a later step overwrites their blocks with, so
+        their bytes are safe without a reference; but not from a load.
         """
         by_group = sorted(copies, key=lambda copy: copy.group)
-        self.pool.free([block for c in by_group for block in (c.source, c.destination)])
+        self.fence.give_back([block for c in by_group for block in (c.source, c.destination)])
 
     def tables(self, request_name: str) -> tuple[tuple[int, ...], ...]:
         """Return the block ids of a request, group by group."""

@@ -20,17 +20,6 @@ from cowtail.models.observations import NULL_BLOCK, Copy, Handoff, Marker
 class MambaManager(GroupManager):
     """A table indexed by position: entry i, if real, holds a state inside block i's tokens."""
 
-    def find_hit(self, request: Request, limit: int) -> tuple[list[int], int]:
-        """Return nulls and the block of the longest cached state that a hit may end on."""
-        step = self.layout.hash_unit if self.layout.partial_hits else self.block_size
-        for length in range(limit // step * step, 0, -step):
-            if length % self.layout.alignment:
-                continue
-            block = self.pool.lookup(self.key(request, length))
-            if block is not None:
-                return [NULL_BLOCK] * ((length - 1) // self.block_size) + [block], length
-        return [], 0
-
     def blocks_written(self, chunk: ScheduledChunk) -> tuple[int, ...]:
         """Return the block of the running state at the chunk's end."""
         column = math.ceil(chunk.end / self.block_size) - 1

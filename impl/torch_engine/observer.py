@@ -65,6 +65,7 @@ class Observer:
             memory=self._memory_contents(),
             store=self._store_entries(),
             effects=effects,
+            deferred=cache.fence.waiting(),
         )
 
     def _memory_contents(self) -> Contents:

@@ -13,7 +13,9 @@ import attrs
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
 from cowtail.impl.torch_engine.connector import StoreConnector
+from cowtail.impl.torch_engine.fence import FreeFence
 from cowtail.impl.torch_engine.group_manager import FullAttentionManager
+from cowtail.impl.torch_engine.lookup import JointLookup
 from cowtail.impl.torch_engine.mamba_manager import MambaManager
 from cowtail.impl.torch_engine.scheduler import Scheduler
 from cowtail.impl.torch_engine.store_jobs import PinLedger
@@ -27,6 +29,8 @@ class Parts:
     pool: type[BlockPool] = BlockPool
     attention: type[FullAttentionManager] = FullAttentionManager
     mamba: type[MambaManager] = MambaManager
+    lookup: type[JointLookup] = JointLookup
+    fence: type[FreeFence] = FreeFence
     ledger: type[PinLedger] = PinLedger
     connector: type[StoreConnector] = StoreConnector
     scheduler: type[Scheduler] = Scheduler

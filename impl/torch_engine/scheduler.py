@@ -155,6 +155,7 @@ class Scheduler:
             tuple(current.preempted),
             tuple(self._finished),
         )
+        self.cache.fence.step_dispatched()
         self.cache.release_copies(copies)
         record.mamba_keys.clear()
         self._pass = None
@@ -168,6 +169,7 @@ class Scheduler:
 
     def update_from_output(self, output: SchedulerOutput) -> Effects:
         """Process what a step sampled; output of an earlier life of a request is ignored."""
+        self.cache.fence.step_processed()
         handoffs: list[Handoff] = []
         jobs: list[StoreJob] = []
         for chunk in output.chunks:

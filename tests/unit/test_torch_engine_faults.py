@@ -102,6 +102,16 @@ SHORTEST: dict[str, tuple[Scope, str, str]] = {
         "requests",
     ),
     "copy_after_forward": (TAIL, f"{FIRST} begin_pass() extend(a) end_pass() execute()", "memory"),
+    "lookup_floored_to_blocks": (
+        TWIN,
+        f"{FIRST} abort(a) submit(b) begin_pass() admit(b)",
+        "hit",
+    ),
+    "freed_while_busy": (
+        attrs.evolve(TAIL, defer_frees=True),
+        "submit(a) begin_pass() admit(a) end_pass() abort(a)",
+        "deferred",
+    ),
     "blocks_not_zeroed": (
         small("ab", 1, RequestSpec("b", "wx"), RequestSpec("c", "yz"), blocks=5, role=Role.NONE),
         f"{FIRST} begin_pass() extend(a) {STEP} submit(b) begin_pass() admit(b) {STEP} abort(b) "
