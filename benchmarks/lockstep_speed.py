@@ -21,7 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from cowtail.harness import Target, TorchTarget
 from cowtail.harness.draws import BACKEND, register_backend
-from cowtail.harness.fuzz import MAX_EXAMPLES, STEPS_PER_EXAMPLE, fuzz
+from cowtail.harness.fuzz import MAX_EXAMPLES, fuzz
+from cowtail.harness.scope_strategies import SMALL
 from cowtail.spec.scopes import scope_named
 
 SEED = 1
@@ -59,7 +60,7 @@ def nothing(actions: int) -> float:
         deadline=None,
         max_examples=MAX_EXAMPLES,
         phases=[hypothesis.Phase.generate],
-        stateful_step_count=STEPS_PER_EXAMPLE,
+        stateful_step_count=SMALL.steps,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     started = time.perf_counter()
@@ -86,7 +87,7 @@ def main() -> None:
     TorchTarget().open(scope_named("lone_producer")).close()  # loads torch outside the clock
     rates: dict[str, list[float]] = {"nothing": [], **{name: [] for name in targets}}
     for _ in range(arguments.rounds):
-        rates["nothing"].append(nothing(arguments.examples * STEPS_PER_EXAMPLE))
+        rates["nothing"].append(nothing(arguments.examples * SMALL.steps))
         for name, target in targets.items():
             rates[name].append(lockstep(target, arguments.examples))
     base = statistics.median(rates["nothing"])

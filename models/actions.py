@@ -7,8 +7,8 @@ scheduler are four different moments, hence four actions.
 
 >>> Admit("a")
 admit(a)
->>> RunJob(rank=1, outcome=JobOutcome.FAILED)
-run_job(1, failed)
+>>> RunJob(rank=1, outcome=JobOutcome.FAILED), Reset(store=True)
+(run_job(1, failed), reset(False, True))
 """
 
 from __future__ import annotations
@@ -48,9 +48,11 @@ class Action:
     name: ClassVar[str] = "action"
 
     def __repr__(self) -> str:
-        """Print as a reader would write it: ``report(rank=1, job=0)``."""
+        """Print as a reader would write it, what is false at the end left out: ``report(1, 0)``."""
         values = [getattr(self, field.name) for field in attrs.fields(type(self))]
-        shown = [str(v.value if isinstance(v, enum.Enum) else v) for v in values if v is not False]
+        while values and values[-1] is False:
+            values.pop()
+        shown = [str(v.value if isinstance(v, enum.Enum) else v) for v in values]
         return f"{self.name}({', '.join(shown)})"
 
 

@@ -151,14 +151,34 @@ def build_action(name: str, fields: Mapping[str, Any]) -> Action:
 
 
 def check_action(scope: Scope, action: Action) -> None:
-    """Raise ValueError if the action names a request or a rank that the scope does not have."""
+    """Raise ValueError if the action names what the scope does not have.
+
+    That is a request, a rank, a group or a connector.
+    """
     request = getattr(action, "request", None)
     if request is not None:
         scope.index(request)
-    rank = getattr(action, "rank", 0)
-    if not 0 <= rank < scope.num_ranks:
-        raise ValueError(f"rank={rank}: the scope has ranks 0 to {scope.num_ranks - 1}; use one")
+    counts = {
+        "rank": scope.num_ranks,
+        "group": len(scope.groups),
+        "child": len(scope.children),
+    }
+    for field, count in counts.items():
+        number = getattr(action, field, None)
+        if number is not None and not 0 <= number < count:
+            raise ValueError(f"{field}={number}: the scope has {field}s 0 to {count - 1}; use one")
 
+
+_ENUMERATIONS: tuple[type[enum.Enum], ...] = (
+    GroupKind,
+    Role,
+    Policy,
+    Lookup,
+    LoadPolicy,
+    ChildKind,
+    JobOutcome,
+    LoadOutcome,
+)
 
 _T = typing.TypeVar("_T")
 

@@ -17,9 +17,11 @@ from cowtail.harness.fuzz import fuzz as run_fuzz
 from cowtail.harness.lockstep import Finding, Kind
 from cowtail.harness.reducer import Reduced, shortest_known
 from cowtail.harness.report import FuzzOutcome, as_json, as_markdown
+from cowtail.harness.scope_strategies import PROFILES, SMALL
 from cowtail.harness.target import Target
 from cowtail.spec.diagrams import draw_diagram
 from cowtail.spec.files import write_text
+from cowtail.spec.names import unknown
 
 DEFAULT_EXAMPLES = 300
 """Examples of a run without a bound of its own: about half a minute on the torch engine."""
@@ -34,6 +36,7 @@ def fuzz(
     ] = None,
     seconds: Annotated[float | None, typer.Option("--seconds", help="Bound on seconds.")] = None,
     minutes: Annotated[float | None, typer.Option("--minutes", help="Bound on minutes.")] = None,
+    profile: Annotated[str, typer.Option("--profile", help="Scopes: small or large.")] = "small",
     fault: common.Faults = None,
     device: common.Device = "cpu",
     out: common.Out = Path("out"),
@@ -47,10 +50,13 @@ def fuzz(
     \b
     cowtail fuzz --target torch --seed 1
     cowtail fuzz --target torch --fault K03 --out out/k03
+    cowtail fuzz --target torch --profile large --minutes 20
     cowtail fuzz --target vllm --minutes 1
     """
     if examples is not None and examples < 1:
         common.fail(f"--examples {examples}: must be 1 or more; raise it")
+    if profile not in PROFILES:
+        common.fail(unknown(profile, "profile", list(PROFILES)))
     max_seconds = _seconds(seconds, minutes)
     common.writable(out)
     if target == "vllm":
@@ -64,11 +70,13 @@ def fuzz(
         report = run_fuzz(
             chosen,
             seed=seed,
+            profile=PROFILES[profile],
             max_examples=examples,
             max_seconds=max_seconds,
             progress=lambda actions, _: update(actions, None),
         )
     words = ["--target", target, "--seed", seed, "--examples", report.examples]
+    words += ["--profile", profile] if profile != SMALL.name else []
     words += common.fault_options(chosen.faults)
     words += ["--device", device] if device != "cpu" else []
     again = common.command("fuzz", *words, "--out", out)

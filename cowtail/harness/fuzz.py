@@ -21,16 +21,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from cowtail.harness.draws import BACKEND, register_backend
-from cowtail.harness.lockstep import Diverged, Finding, Lockstep
-from cowtail.harness.scope_strategies import Paces, paces, scopes
+from cowtail.harness.lockstep import Diverged, Finding, Lockstep, is_mishap
+from cowtail.harness.scope_strategies import SMALL, Paces, Profile, paces, scopes
 from cowtail.harness.target import Target
 from cowtail.models.actions import ACTIONS, Action, SchedulePass
 from cowtail.models.scope import Scope
 from cowtail.spec.exploration import Verdict
 from cowtail.spec.sometimes import SOMETIMES
 
-STEPS_PER_EXAMPLE = 100
-"""Actions that Hypothesis draws in one example, before draining."""
+MISHAPS = 4
+"""Of actions of one kind, one draw in this many is of those in which something goes wrong."""
 
 MAX_EXAMPLES = 1_000_000_000
 """For Hypothesis, which wants a number; the run's own bounds come first."""
@@ -46,14 +46,15 @@ REQUIRED_EVENTS = tuple(dict.fromkeys(each.event for each in SOMETIMES))
 class FuzzReport:
     """What a run did and found.
 
-    ``lives`` counts the scopes that were lived through. ``seconds`` is the only value that
-    differs between equal runs. ``required_actions`` and ``required_events`` are what had to
-    happen for the run to count.
+    ``profile`` is the name of the scopes' profile, ``lives`` counts the scopes that were lived
+    through. ``seconds`` is the only value that differs between equal runs. ``required_actions``
+    and ``required_events`` are what had to happen for the run to count.
     """
 
     target: str
     faults: tuple[str, ...]
     seed: int
+    profile: str
     examples: int
     lives: int
     actions: int
@@ -88,11 +89,13 @@ class _Campaign:
     def __init__(
         self,
         target: Target,
+        profile: Profile,
         max_examples: int | None,
         max_seconds: float | None,
         progress: Callable[[int, float], None] | None,
     ) -> None:
         self.target = target
+        self.profile = profile
         self.examples = 0
         self.lives = 0
         self.actions: Counter[str] = Counter()
@@ -162,7 +165,7 @@ class _Life(RuleBasedStateMachine):
 
     def new_life(self) -> None:
         """Draw a scope and how eager everybody is in it."""
-        scope = self.data.draw(scopes())
+        scope = self.data.draw(scopes(self.campaign.profile))
         self.paces: Paces = self.data.draw(paces())
         self.moment = 0
         self.pair = self.campaign.open_life(scope)
@@ -194,13 +197,19 @@ class _Life(RuleBasedStateMachine):
 
 
 def _choose(enabled: tuple[Action, ...], due: Paces, moment: int, choice: int) -> Action:
-    """Choose first among the kinds that are due, then among the actions of that kind."""
+    """Choose first among the kinds that are due, then among the actions of that kind.
+
+    Of a kind, what goes well is chosen more often: else what may go wrong a few times only would
+    be over before there is much to go wrong.
+    """
     kinds: dict[type[Action], list[Action]] = {}
     for action in enabled:
         kinds.setdefault(type(action), []).append(action)
     offered = [kind for kind in kinds if _is_due(due.get(kind, 1), moment)] or list(kinds)
     rest, index = divmod(choice, len(offered))
+    rest, mishap = divmod(rest, MISHAPS)
     candidates = kinds[offered[index]]
+    candidates = [a for a in candidates if is_mishap(a) == (not mishap)] or candidates
     return candidates[rest % len(candidates)]
 
 
@@ -212,6 +221,7 @@ def fuzz(
     target: Target,
     *,
     seed: int,
+    profile: Profile = SMALL,
     max_examples: int | None = None,
     max_seconds: float | None = None,
     progress: Callable[[int, float], None] | None = None,
@@ -225,7 +235,7 @@ def fuzz(
     if max_examples is None and max_seconds is None:
         raise ValueError("no bound: give max_examples or max_seconds")
     register_backend()
-    campaign = _Campaign(target, max_examples, max_seconds, progress)
+    campaign = _Campaign(target, profile, max_examples, max_seconds, progress)
     machine = type("Life", (_Life,), {"campaign": campaign})
     settings = hypothesis.settings(
         backend=BACKEND,
@@ -234,7 +244,7 @@ def fuzz(
         max_examples=MAX_EXAMPLES,
         phases=[hypothesis.Phase.generate],
         report_multiple_bugs=False,
-        stateful_step_count=STEPS_PER_EXAMPLE,
+        stateful_step_count=profile.steps,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     with contextlib.suppress(_Stop):
@@ -243,6 +253,7 @@ def fuzz(
         target=target.name,
         faults=target.faults,
         seed=seed,
+        profile=profile.name,
         examples=campaign.examples,
         lives=campaign.lives,
         actions=campaign.actions.total(),

@@ -28,10 +28,15 @@ from cowtail.models.actions import (
     EndPass,
     Execute,
     Extend,
+    FinishSend,
     JobOutcome,
+    LoadOutcome,
+    LookUp,
     Preempt,
     Report,
+    ReportLoad,
     RunJob,
+    RunLoad,
     UpdateConnectorOutput,
     UpdateFromOutput,
 )
@@ -240,24 +245,39 @@ def next_to_drain(enabled: Iterable[Action]) -> Action | None:
 
 def _drain_rank(action: Action) -> int | None:
     """Return how soon an action is due while draining, or None if it is not taken at all."""
-    match action:
-        case Report(again=True) | RunJob(outcome=JobOutcome.FAILED):
-            return None
-    return _DRAIN_ORDER.index(type(action)) if type(action) in _DRAIN_ORDER else None
+    if is_mishap(action) or type(action) not in _DRAIN_ORDER:
+        return None
+    return _DRAIN_ORDER.index(type(action))
 
 
 _DRAIN_ORDER = (
     UpdateConnectorOutput,
     Report,
+    ReportLoad,
+    FinishSend,
     RunJob,
+    RunLoad,
     UpdateFromOutput,
     Execute,
+    LookUp,
     Extend,
     Admit,
     EndPass,
     Preempt,
     BeginPass,
 )
+
+
+def is_mishap(action: Action) -> bool:
+    """Whether something goes wrong: a put, a load or a lookup fails, a report comes twice."""
+    match action:
+        case Report(again=flag) | LookUp(failed=flag) | Admit(lookup_failed=flag):
+            return flag
+        case RunJob(outcome=outcome):
+            return outcome is not JobOutcome.OK
+        case RunLoad(outcome=loaded):
+            return loaded is not LoadOutcome.OK
+    return False
 
 
 def run(scope: Scope, actions: Iterable[Action], target: Target) -> Result:

@@ -9,6 +9,7 @@ True
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -16,11 +17,22 @@ from typing import Any
 import attrs
 
 from cowtail.models.actions import ACTIONS, Action
-from cowtail.models.scope import Group, RequestSpec, Role, Scope
+from cowtail.models.scope import (
+    BASE,
+    STORE,
+    Child,
+    ChildKind,
+    Group,
+    GroupKind,
+    RequestSpec,
+    Scope,
+)
 from cowtail.spec.traces import build_action
 
 _ACTION = re.compile(r"\s*(\w+)\(([^()]*)\)")
 _KINDS = {kind.name: kind for kind in ACTIONS}
+_NUMBERS = ("rank", "job", "child", "group")
+_FLAGS = ("again", "failed", "lookup_failed", "running", "store")
 
 
 def parse_actions(text: str) -> tuple[Action, ...]:
@@ -50,9 +62,9 @@ def _fields(name: str, values: list[str]) -> dict[str, Any]:
         raise ValueError(f"{name}({', '.join(values)}): has at most {len(names)} arguments")
     fields: dict[str, Any] = {}
     for field, value in zip(names, values, strict=False):
-        if field in ("rank", "job") and value.isdigit():
+        if field in _NUMBERS and value.isdigit():
             fields[field] = int(value)
-        elif field == "again" and value in ("True", "False"):
+        elif field in _FLAGS and value in ("True", "False"):
             fields[field] = value == "True"
         else:
             fields[field] = value
@@ -77,21 +89,40 @@ def format_scope(scope: Scope, width: int = 96, indent: str = "    ") -> str:
 
 def _expression(value: object) -> str:
     match value:
-        case Role():
-            return f"Role.{value.name}"
+        case enum.Enum():
+            return f"{type(value).__name__}.{value.name}"
         case Group():
-            return f"{'mamba' if value.is_mamba else 'full_attention'}({value.block_size})"
+            return _group(value)
+        case Child(kind=ChildKind.PEER):
+            flags = [f"{name}=True" for name in ("serves", "retains") if getattr(value, name)]
+            return f"peer({', '.join(flags)})"
+        case Child():
+            return {STORE: "STORE", BASE: "BASE"}[value]
         case RequestSpec():
-            arguments = [repr(value.name), repr(value.prompt)]
-            if value.max_tokens != 1 or value.output:
-                arguments.append(f"max_tokens={value.max_tokens}")
-            if value.output:
-                arguments.append(f"output={value.output!r}")
-            return f"RequestSpec({', '.join(arguments)})"
+            return _request(value)
         case tuple():
             inner = ", ".join(map(_expression, value))
             return f"({inner},)" if len(value) == 1 else f"({inner})"
     return repr(value)
+
+
+def _group(group: Group) -> str:
+    arguments = [str(group.block_size)]
+    if group.kind is GroupKind.SLIDING_WINDOW:
+        arguments.append(str(group.window))
+    if group.eagle:
+        arguments.append("eagle=True")
+    return f"{group.kind.value}({', '.join(arguments)})"
+
+
+def _request(spec: RequestSpec) -> str:
+    arguments = [repr(spec.name), repr(spec.prompt)]
+    if spec.max_tokens != 1 or spec.output:
+        arguments.append(f"max_tokens={spec.max_tokens}")
+    for name in ("output", "accepts", "priority"):
+        if getattr(spec, name):
+            arguments.append(f"{name}={getattr(spec, name)!r}")
+    return f"RequestSpec({', '.join(arguments)})"
 
 
 def _wrapped(parts: Iterable[str], separator: str, width: int, indent: str) -> list[str]:

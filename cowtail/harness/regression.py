@@ -16,6 +16,9 @@ from cowtail.spec.traces import Trace
 MAX_LINES = 30
 """A regression test aims not to be longer; a run of more than about 80 actions may be."""
 
+MAX_WIDTH = 100
+"""Columns of a line."""
+
 ENVIRONMENT_VARIABLE = "COWTAIL_FAULTS"
 """Overrides the faults that a regression test starts its target with; empty for none."""
 
@@ -28,7 +31,7 @@ _TEMPLATE = '''"""{summary}
 import os
 
 from cowtail.harness import {target}, assert_lockstep, parse_actions
-from cowtail.models.scope import {names}
+{imports}
 
 FAULTS = tuple(os.environ.get("{variable}", "{faults}").split())
 SCOPE = {scope}
@@ -40,6 +43,22 @@ ACTIONS = """
 def test_{name}() -> None:
     assert_lockstep(SCOPE, parse_actions(ACTIONS), {target}(faults=FAULTS))
 '''
+
+_SCOPE_NAMES = (
+    "BASE",
+    "STORE",
+    "LoadPolicy",
+    "Lookup",
+    "Policy",
+    "RequestSpec",
+    "Role",
+    "Scope",
+    "full_attention",
+    "mamba",
+    "peer",
+    "sliding_window",
+)
+"""What the expression of a scope may name, in the order in which imports are sorted."""
 
 _TARGETS = {"torch": "TorchTarget", "model": "ModelTarget"}
 
@@ -77,7 +96,7 @@ def regression(
         found_by=_filled(f"Found by `{found_by}`."),
         faults_line=_filled(_faults_line(faults)),
         target=_TARGETS[target],
-        names=", ".join(_names_in(scope_text)),
+        imports="\n".join(imports_of(scope_text)),
         variable=ENVIRONMENT_VARIABLE,
         faults=" ".join(faults),
         scope=scope_text,
@@ -101,9 +120,26 @@ def _faults_line(faults: tuple[str, ...]) -> str:
     )
 
 
-def _names_in(scope_text: str) -> list[str]:
-    known = ("RequestSpec", "Role", "Scope", "full_attention", "mamba")
-    return [name for name in known if re.search(rf"\b{name}\b[(.]", scope_text)]
+def imports_of(scope_text: str) -> list[str]:
+    """Return the lines that import what the scope's expression names; prompts name nothing."""
+    code = re.sub(r"'[^']*'", "", scope_text)
+    outcomes = ["JobOutcome"] if "JobOutcome." in code else []
+    names = [name for name in _SCOPE_NAMES if re.search(rf"\b{name}\b", code)]
+    wanted = {"actions": outcomes, "scope": names}
+    lines = [
+        f"from cowtail.models.{module} import {', '.join(each)}"
+        for module, each in wanted.items()
+        if each
+    ]
+    return [_broken(line) for line in lines]
+
+
+def _broken(line: str) -> str:
+    """Return an import of many names in parentheses."""
+    if len(line) <= MAX_WIDTH:
+        return line
+    head, _, names = line.partition(" import ")
+    return f"{head} import (\n" + "".join(f"    {n},\n" for n in names.split(", ")) + ")"
 
 
 def _test_name(divergence: Divergence, faults: tuple[str, ...]) -> str:

@@ -28,6 +28,7 @@ def as_json(outcome: FuzzOutcome) -> dict[str, object]:
         "target": report.target,
         "faults": list(report.faults),
         "seed": report.seed,
+        "profile": report.profile,
         "model_digest": model_digest(),
         "examples": report.examples,
         "lives": report.lives,
@@ -61,7 +62,8 @@ def as_markdown(outcome: FuzzOutcome) -> str:
     lines = [
         f"# Fuzzing {report.target} in lockstep with the model: {report.verdict.value}",
         "",
-        f"{report.target}{started_with}; seed {report.seed}; model {model_digest()}.",
+        f"{report.target}{started_with}; seed {report.seed}; {report.profile} scopes; "
+        f"model {model_digest()}.",
         f"{report.examples:,} examples, {report.lives:,} lives, {report.actions:,} actions in "
         f"{report.seconds:.1f} s. After each action everything that can be observed was equal"
         + (", until the last." if report.finding else "."),

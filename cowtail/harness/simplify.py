@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from cowtail.models.actions import Action
-from cowtail.models.scope import RequestSpec, Scope
+from cowtail.models.scope import Child, Group, RequestSpec, Scope, full_attention
 
 SUFFIX = "_reduced"
 """What the name of a scope ends in once it is no longer the scope of that name."""
@@ -19,8 +19,28 @@ _BOUNDS = {
     "max_preemptions": 0,
     "max_failed_jobs": 0,
     "max_repeated_reports": 0,
+    "max_failed_loads": 0,
+    "max_failed_lookups": 0,
+    "max_evictions": 0,
+    "max_expired_leases": 0,
+    "max_resets": 0,
+    "speculative_tokens": 0,
 }
-"""What the environment may do, with the least that it can be allowed."""
+"""What counts up, with the least that it can be."""
+
+_FEATURES = (
+    "token_budget",
+    "policy",
+    "lookup",
+    "foreign",
+    "load_policy",
+    "put_failures",
+    "defer_frees",
+    "retention_interval",
+    "shared_prefix_checkpoints",
+    "internal_checkpoints",
+)
+"""What a scope may have beyond its default, and can perhaps do without."""
 
 
 def simpler_scopes(scope: Scope, actions: tuple[Action, ...]) -> Iterator[Scope]:
@@ -41,12 +61,17 @@ def _changes(scope: Scope, actions: tuple[Action, ...]) -> Iterator[dict[str, An
     requests = tuple(spec for spec in scope.requests if spec.name in used)
     if len(requests) < len(scope.requests):
         abortable = scope.may_abort and tuple(n for n in scope.may_abort if n in used)
-        yield {"requests": requests, "may_abort": abortable}
+        foreign = tuple(name for name in scope.foreign if name in used)
+        yield {"requests": requests, "may_abort": abortable, "foreign": foreign}
     for num_ranks in range(1, scope.num_ranks):
         yield {"num_ranks": num_ranks}
-    default = attrs.fields_dict(Scope)["token_budget"].default
-    if scope.token_budget != default:
-        yield {"token_budget": default}
+    for name in _FEATURES:
+        default = attrs.fields_dict(Scope)[name].default
+        if getattr(scope, name) != default:
+            yield {name: default}
+    for index, child in enumerate(scope.children):
+        for fewer in ((), *((each,) for each in _simpler_children(child))):
+            yield {"children": scope.children[:index] + fewer + scope.children[index + 1 :]}
     for name, least in _BOUNDS.items():
         for value in range(least, getattr(scope, name)):
             yield {name: value}
@@ -56,9 +81,8 @@ def _changes(scope: Scope, actions: tuple[Action, ...]) -> Iterator[dict[str, An
         if len(scope.groups) > 1:
             yield {"groups": scope.groups[:index] + scope.groups[index + 1 :]}
     for index, group in enumerate(scope.groups):
-        for size in range(scope.hash_unit, group.block_size, scope.hash_unit):
-            smaller = attrs.evolve(group, block_size=size)
-            yield {"groups": (*scope.groups[:index], smaller, *scope.groups[index + 1 :])}
+        for simpler in _simpler_groups(group, scope.hash_unit):
+            yield {"groups": (*scope.groups[:index], simpler, *scope.groups[index + 1 :])}
     for index, spec in enumerate(scope.requests):
         for shorter in _shorter(spec):
             yield {"requests": (*scope.requests[:index], shorter, *scope.requests[index + 1 :])}
@@ -73,13 +97,33 @@ def _changes(scope: Scope, actions: tuple[Action, ...]) -> Iterator[dict[str, An
             yield {"requests": tuple(shortened)}
 
 
+def _simpler_children(child: Child) -> Iterator[Child]:
+    """Yield a peer that does less."""
+    if child.serves:
+        yield attrs.evolve(child, serves=False)
+    if child.retains:
+        yield attrs.evolve(child, retains=False)
+
+
+def _simpler_groups(group: Group, hash_unit: int) -> Iterator[Group]:
+    """Yield the group without its window or drafter, then with smaller blocks."""
+    if group.window:
+        yield full_attention(group.block_size, eagle=group.eagle)
+    if group.eagle:
+        yield attrs.evolve(group, eagle=False)
+    for size in range(hash_unit, group.block_size, hash_unit):
+        yield attrs.evolve(group, block_size=size)
+
+
 def _shorter(spec: RequestSpec) -> Iterator[RequestSpec]:
     """Yield the request with fewer tokens to sample, or with a shorter prompt."""
     for max_tokens in dict.fromkeys((1, spec.max_tokens // 2, spec.max_tokens - 1)):
         if 0 < max_tokens < spec.max_tokens:
             yield attrs.evolve(spec, max_tokens=max_tokens, output=spec.output[:max_tokens])
-    if spec.output:
-        yield attrs.evolve(spec, output="")
+    for name in ("output", "accepts", "priority"):
+        default: Any = attrs.fields_dict(RequestSpec)[name].default
+        if getattr(spec, name) != default:
+            yield attrs.evolve(spec, **{name: default})
     for length in dict.fromkeys((len(spec.prompt) // 2, len(spec.prompt) - 1)):
         if length:
             yield attrs.evolve(spec, prompt=spec.prompt[:length])

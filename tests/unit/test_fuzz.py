@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 
 from cowtail.harness import ModelTarget, run
 from cowtail.harness.fuzz import REQUIRED_ACTIONS, REQUIRED_EVENTS, FuzzReport, fuzz
 from cowtail.harness.reducer import diverges
-from cowtail.harness.scope_strategies import MAX_PROMPT, MAX_REQUESTS, scopes
-from cowtail.models.scope import Scope
+from cowtail.harness.scope_strategies import (
+    FEATURES,
+    LARGE,
+    PROFILES,
+    Feature,
+    Profile,
+    draw_scope,
+)
+from cowtail.models.actions import JobOutcome
+from cowtail.models.scope import STORE, Lookup, Policy, Scope
 from cowtail.spec.exploration import Verdict
 
 FAULTY = ModelTarget(("job_not_pinned",))
@@ -24,18 +32,49 @@ def _without_time(report: FuzzReport) -> FuzzReport:
     return attrs.evolve(report, seconds=0.0)
 
 
-@given(scopes())
-@settings(
-    max_examples=60,
-    database=None,
-    derandomize=True,
-    phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.too_slow],
-)
-def test_drawn_scopes_fit_together_within_their_sizes(scope: Scope) -> None:
-    assert 1 <= len(scope.requests) <= MAX_REQUESTS
-    assert max(len(spec.prompt) for spec in scope.requests) <= MAX_PROMPT + 2
-    assert scope.num_blocks > max(map(scope.blocks_for, scope.requests))
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
+def test_drawn_scopes_fit_together_within_their_sizes(profile: Profile) -> None:
+    for seed in range(300):
+        scope = draw_scope(random.Random(seed), profile)
+        assert len(scope.requests) in profile.requests
+        assert max(len(spec.prompt) for spec in scope.requests) <= profile.longest_prompt + 2
+        assert max(map(scope.blocks_for, scope.requests)) < scope.num_blocks <= profile.max_blocks
+
+
+def test_every_feature_is_drawn_in_some_scopes_and_left_out_of_others() -> None:
+    drawn = [_features(draw_scope(random.Random(seed))) for seed in range(300)]
+    assert set.union(*drawn) == FEATURES
+    assert not set.intersection(*drawn)
+
+
+def test_large_scopes_have_large_pools_and_long_prompts() -> None:
+    drawn = [draw_scope(random.Random(seed), LARGE) for seed in range(300)]
+    assert max(scope.num_blocks for scope in drawn) == LARGE.max_blocks
+    assert max(len(spec.prompt) for scope in drawn for spec in scope.requests) > 190
+    assert {(len(scope.requests), scope.num_ranks) for scope in drawn} == {(4, 3)}
+
+
+def _features(scope: Scope) -> set[Feature]:
+    """Return the features that a scope shows."""
+    shows = {
+        Feature.WINDOW: any(group.window for group in scope.groups),
+        Feature.EAGLE: any(group.eagle for group in scope.groups),
+        Feature.MORE_GROUPS: len(scope.groups) > 2,
+        Feature.SPECULATION: scope.speculative_tokens > 0,
+        Feature.RETENTION: scope.retention_interval is not None,
+        Feature.JUNCTIONS: scope.shared_prefix_checkpoints,
+        Feature.INTERNAL: scope.internal_checkpoints,
+        Feature.POLICY: scope.policy is not Policy.ANY,
+        Feature.DEFERRED_FREES: scope.defer_frees,
+        Feature.LOOKUP: scope.lookup is not Lookup.OFF,
+        Feature.FAILED_LOADS: scope.max_failed_loads > 0,
+        Feature.EVICTION: scope.max_evictions > 0,
+        Feature.FOREIGN: bool(scope.foreign),
+        Feature.CHILDREN: scope.children != (STORE,),
+        Feature.PUT_FAILURES: scope.put_failures != (JobOutcome.FAILED,),
+        Feature.RESETS: scope.max_resets > 0,
+    }
+    return {feature for feature, shown in shows.items() if shown}
 
 
 def test_the_same_seed_is_the_same_run() -> None:
@@ -108,7 +147,7 @@ def test_too_short_a_run_is_undetermined_and_names_what_never_happened() -> None
 
 def test_verdicts_need_everything_required_and_no_finding() -> None:
     counts = dict.fromkeys((*REQUIRED_ACTIONS, *REQUIRED_EVENTS), 1)
-    report = FuzzReport("model", (), 1, 1, 1, 1, 0.0, counts, {}, None)
+    report = FuzzReport("model", (), 1, "small", 1, 1, 1, 0.0, counts, {}, None)
     assert report.verdict is Verdict.HOLDS
     finding = fuzz(FAULTY, seed=1, max_examples=100).finding
     assert attrs.evolve(report, finding=finding).verdict is Verdict.VIOLATED

@@ -7,7 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from cowtail.models.actions import Abort, Admit, BeginPass, JobOutcome, Report, RunJob, Submit
+from cowtail.models.actions import (
+    Abort,
+    Admit,
+    BeginPass,
+    Evict,
+    FinishSend,
+    JobOutcome,
+    LoadOutcome,
+    Report,
+    Reset,
+    RunJob,
+    RunLoad,
+    Submit,
+)
 from cowtail.spec.scopes import SCOPES, scope_named
 from cowtail.spec.traces import (
     Trace,
@@ -27,6 +40,10 @@ TRACE = Trace(
         Admit("a"),
         RunJob(1, JobOutcome.FAILED),
         Report(0, 3, again=True),
+        RunLoad(1, LoadOutcome.FAILED),
+        Evict(0, 1, "ab"),
+        FinishSend(1, 0, "a"),
+        Reset(store=True),
         Abort("a"),
     ),
     seed=7,
