@@ -77,7 +77,7 @@ def test_actions_come_back_from_their_wrapped_text() -> None:
     assert max(map(len, text.splitlines())) <= 60
 
 
-@pytest.mark.parametrize("scope", (*SCOPES.values(), EVERYTHING), ids=lambda scope: scope.name)
+@pytest.mark.parametrize("scope", [*SCOPES.values(), EVERYTHING], ids=lambda scope: scope.name)
 def test_scopes_come_back_from_their_expression_and_imports(scope: Scope) -> None:
     text = format_scope(scope)
     names: dict[str, object] = {}

@@ -77,6 +77,10 @@ def test_one_action_a_line_with_its_event_name() -> None:
         "admit",
         "run_job",
         "report",
+        "run_load",
+        "evict",
+        "finish_send",
+        "reset",
         "abort",
     ]
 
