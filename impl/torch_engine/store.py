@@ -50,6 +50,7 @@ __all__ = [
     "OBJECT_HAS_LEASE",
     "OBJECT_NOT_FOUND",
     "OK",
+    "REMOUNT_SECONDS",
     "RPC_FAILED",
     "RPC_TIMEOUT",
     "TRANSFER_FAILED",

@@ -20,6 +20,7 @@ def answer(line: object) -> None:
 
 
 def main(master: str, namespace: str, segment_bytes: str) -> None:
+    torch.set_num_threads(1)
     store = MooncakeStore(master, namespace=namespace, segment_bytes=int(segment_bytes))
     answer("ready")
     for line in sys.stdin:

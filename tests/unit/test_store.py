@@ -14,6 +14,7 @@ from cowtail.impl.torch_engine.store import (
     OBJECT_HAS_LEASE,
     OBJECT_NOT_FOUND,
     OK,
+    REMOUNT_SECONDS,
     RPC_TIMEOUT,
     InMemoryStore,
     Store,
@@ -154,3 +155,13 @@ def test_time_does_not_go_back_and_the_dead_do_not_put() -> None:
     store.kill_owner("other")
     with pytest.raises(ValueError, match="owner 'other': it was killed"):
         store.owned_by("other").__enter__()
+
+
+def test_after_a_restart_puts_find_no_space_until_memory_is_offered_again() -> None:
+    store = InMemoryStore()
+    put(store, A)
+    store.restart()
+    assert store.batch_is_exist([A]) == [0]
+    assert put(store, A) == [NO_SPACE]
+    store.advance(REMOUNT_SECONDS)
+    assert put(store, A) == [OK]
