@@ -150,6 +150,7 @@ def is_quiescent(scope: Scope, state: State) -> bool:
         and all(r.status in (Status.NEW, Status.FINISHED) for r in state.requests)
         and state.open_pass is None
         and not state.steps
+        and not state.deferred
         and not state.pins
         and not state.queued_tails
         and not state.untold_finished
@@ -186,4 +187,5 @@ def observe(scope: Scope, state: State, effects: Effects) -> Observation:
         memory=state.memory,
         store=state.store,
         effects=effects,
+        deferred=tuple((entry.steps, entry.blocks) for entry in state.deferred),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.models import requests
+from cowtail.models import deferred_frees, requests
 from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import Effects, Status
 from cowtail.models.scope import Scope
@@ -25,7 +25,7 @@ def update_from_output(scope: Scope, state: State) -> Transition:
     if guard:
         raise NotEnabled(guard)
     oldest = state.steps[0]
-    state = attrs.evolve(state, steps=state.steps[1:])
+    state = deferred_frees.output_processed(attrs.evolve(state, steps=state.steps[1:]))
     effects = Effects()
     events: tuple[str, ...] = ()
     for chunk in oldest.chunks:

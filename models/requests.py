@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.models import boundaries, connector, tables
+from cowtail.models import boundaries, connector, deferred_frees, tables
 from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import Effects, Handoff, Status
 from cowtail.models.scope import Scope
@@ -82,9 +82,10 @@ def finish(scope: Scope, state: State, index: int) -> Transition:
     )
     state = attrs.evolve(
         with_request(state, index, finished),
-        pool=tables.free_tables(state.pool, request.tables),
         untold_finished=(*state.untold_finished, index),
     )
+    freed = tables.blocks_to_free(request.tables)
+    state = deferred_frees.give_back(scope, state, freed, len(state.steps))
     if connector.leaves_a_pin(state, index):
         events += ("pin outlives its request",)
     return Transition(state, effects, (*events, "finished"))

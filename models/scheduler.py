@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.models import block_pool, boundaries, chunking, connector, lookup, tables
+from cowtail.models import (
+    block_pool,
+    boundaries,
+    chunking,
+    connector,
+    deferred_frees,
+    lookup,
+    tables,
+)
 from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import Chunk, Effects, Status
 from cowtail.models.scope import Scope
@@ -299,11 +307,12 @@ def preempt(scope: Scope, state: State, index: int) -> Transition:
         spent = attrs.evolve(spent, preemptions=spent.preemptions + 1)
     state = attrs.evolve(
         state,
-        pool=tables.free_tables(state.pool, request.tables),
         open_pass=attrs.evolve(opened, preempted=(*opened.preempted, index)),
         steps=tuple(_with_stale_chunks(step, index) for step in state.steps),
         spent=spent,
     )
+    freed = tables.blocks_to_free(request.tables)
+    state = deferred_frees.give_back(scope, state, freed, len(state.steps))
     released = Request(
         tables=tuple(BlockTable() for _ in scope.groups),
         status=Status.PREEMPTED,
@@ -355,11 +364,11 @@ def end_pass(scope: Scope, state: State) -> Transition:
     )
     state = attrs.evolve(
         state,
-        pool=block_pool.free(state.pool, retained),
         open_pass=None,
         steps=(*state.steps, step),
         untold_finished=(),
     )
+    state = deferred_frees.give_back(scope, state, [retained], len(state.steps))
     effects = Effects(
         copies=opened.copies,
         handoffs=opened.offers if boundaries.saves(scope.role) else (),

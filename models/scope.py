@@ -154,7 +154,7 @@ class RequestSpec:
         return self.prompt + script[: self.max_tokens]
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class Scope:
     """The constants of a bounded instance.
 

@@ -133,6 +133,14 @@ class DeviceStep:
 
 
 @attrs.frozen
+class DeferredFree:
+    """Freed blocks that stay referenced until ``steps`` more outputs have been processed."""
+
+    steps: int
+    blocks: tuple[int, ...]
+
+
+@attrs.frozen
 class Tracker:
     """What the connector knows of a request's progress, in tokens."""
 
@@ -175,6 +183,7 @@ class State:
     memory: tuple[tuple[str, ...], ...]
     open_pass: OpenPass | None = None
     steps: tuple[DeviceStep, ...] = ()
+    deferred: tuple[DeferredFree, ...] = ()
     pins: tuple[PinnedJob, ...] = ()
     queued_tails: tuple[JobMeta, ...] = ()
     next_job: int = 0

@@ -288,8 +288,6 @@ def _register_tail(
     return attrs.evolve(result, events=(*result.events, "tail registered")), table
 
 
-def free_tables(pool: Pool, freed: tuple[BlockTable, ...]) -> Pool:
-    """Free every block of a request: group by group, each table from its last block."""
-    for table in freed:
-        pool = block_pool.free(pool, reversed(table.blocks))
-    return pool
+def blocks_to_free(freed: tuple[BlockTable, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return every block of a request as it is given back: by group, from each table's last."""
+    return tuple(table.blocks[::-1] for table in freed)

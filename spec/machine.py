@@ -220,6 +220,7 @@ def _pack(state: State, new: _Renaming) -> bytes:
             )
             for step in state.steps
         ),
+        tuple((free.steps, tuple(block[b] for b in free.blocks)) for free in state.deferred),
         tuple(
             (
                 job[pin.job],
@@ -257,6 +258,9 @@ def _block_names(state: State, order: tuple[int, ...]) -> list[int]:
         for table in state.requests[index].tables:
             for block in table.blocks:
                 names.setdefault(block, len(names))
+    for free in state.deferred:
+        for block in free.blocks:
+            names.setdefault(block, len(names))
     for pin in state.pins:
         for block in pin.blocks:
             names.setdefault(block, len(names))

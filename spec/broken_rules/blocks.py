@@ -6,6 +6,7 @@ import attrs
 
 from cowtail.models import (
     block_pool,
+    boundaries,
     lookup,
     scheduler,
     tables,
@@ -66,12 +67,14 @@ def _copies_are_never_checked(
 
 def _hit_takes_the_longest(scope: Scope, pool: Pool, tokens: str) -> lookup.Hit:
     hit = _find_hit(scope, pool, tokens)
-    lengths = [
-        lookup._attention_hit(scope, pool, tokens, group, len(tokens) - 1)
-        for group in range(len(scope.groups))
-        if not scope.groups[group].is_mamba
-    ]
-    blocks, length = lengths[0]
+    (blocks,), length = lookup.find_in_full_attention(
+        scope,
+        lambda key: block_pool.cached_block(pool, key),
+        tokens,
+        boundaries.lookup_sets(scope)[0],
+        len(tokens) - 1,
+        False,
+    )
     return lookup.Hit(length, (blocks, *hit.blocks[1:])) if length > hit.length else hit
 
 
@@ -88,10 +91,8 @@ def _drop_keys_but_not_from_the_index(pool: Pool, block: int) -> Pool:
     return attrs.evolve(pool, keys=keys)
 
 
-def _freeing_skips_the_last_block(pool: Pool, freed: tuple[BlockTable, ...]) -> Pool:
-    for table in freed:
-        pool = block_pool.free(pool, reversed(table.blocks[:-1]))
-    return pool
+def _freeing_skips_the_last_block(freed: tuple[BlockTable, ...]) -> tuple[tuple[int, ...], ...]:
+    return tuple(table.blocks[-2::-1] for table in freed)
 
 
 RULES: tuple[BrokenRule, ...] = (
@@ -165,7 +166,7 @@ RULES: tuple[BrokenRule, ...] = (
         "Freeing a request forgets the last block of each table.",
         "lone_producer",
         "S1",
-        (tables, "free_tables", _freeing_skips_the_last_block),
+        (tables, "blocks_to_free", _freeing_skips_the_last_block),
     ),
 )
 """Every broken rule of this theme."""

@@ -1,0 +1,56 @@
+"""Deferred frees: blocks that wait for the steps in flight before they can be taken again.
+
+A load writes into blocks without waiting for the device. So where loads and steps overlap, a
+block given back while steps are in flight stays referenced until their output is processed:
+one of them may still write it (K29, K40).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from cowtail.models import block_pool
+from cowtail.models.observations import NULL_BLOCK
+from cowtail.models.scope import Scope
+from cowtail.models.state import DeferredFree, State
+
+
+def give_back(scope: Scope, state: State, batches: Iterable[Sequence[int]], steps: int) -> State:
+    """Give back one reference on every block, once ``steps`` more outputs are processed.
+
+    ``batches`` are sequences of blocks, each freed by itself if that can be done at once: then
+    each batch has a place of its own in the free list. What has to wait is one sequence.
+    """
+    if not scope.defer_frees or not steps:
+        pool = state.pool
+        for batch in batches:
+            pool = block_pool.free(pool, batch)
+        return attrs.evolve(state, pool=pool)
+    waiting = tuple(block for batch in batches for block in batch if block != NULL_BLOCK)
+    if not waiting:
+        return state
+    return attrs.evolve(state, deferred=(*state.deferred, DeferredFree(steps, waiting)))
+
+
+def output_processed(state: State) -> State:
+    """Count one step less for every deferred free, and free those that waited for it, in order."""
+    if not state.deferred:
+        return state
+    pool = state.pool
+    waiting = []
+    for entry in state.deferred:
+        if entry.steps == 1:
+            pool = block_pool.free(pool, entry.blocks)
+        else:
+            waiting.append(attrs.evolve(entry, steps=entry.steps - 1))
+    return attrs.evolve(state, pool=pool, deferred=tuple(waiting))
+
+
+def with_all_returned(state: State) -> block_pool.Pool:
+    """Return the pool as it will be once nothing is deferred any more."""
+    pool = state.pool
+    for entry in state.deferred:
+        pool = block_pool.free(pool, entry.blocks)
+    return pool
