@@ -126,6 +126,7 @@ def build_request(spec: RequestSpec, arrival: int, hash_block_size: int) -> Any:
         pooling_params=None,
         block_hasher=vllm.kv_cache_utils.get_request_block_hasher(hash_block_size, vllm.sha256),
         arrival_time=float(arrival),
+        priority=spec.priority,
     )
 
 
@@ -141,6 +142,7 @@ def _vllm_config(config: EngineConfig) -> Any:
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
             async_scheduling=asynchronous,
+            policy="priority" if config.priority else "fcfs",
             watermark=0.0,
             scheduler_reserve_full_isl=False,
         ),

@@ -15,7 +15,7 @@ from typing import ClassVar
 import attrs
 
 from cowtail.models.actions import ACTIONS, Action
-from cowtail.models.scope import GroupKind, RequestSpec, Role, Scope
+from cowtail.models.scope import GroupKind, Policy, RequestSpec, Role, Scope
 
 TRANSFER_FAILED = -800
 """Mooncake's return code for a transfer that failed."""
@@ -49,7 +49,9 @@ class EngineConfig:
     when the run begins. ``failure_code`` is what the store answers to a put that fails.
     ``eagle`` turns EAGLE's block drop on (no drafts are proposed). ``retention_interval`` says
     which Mamba states stay cached: 0 (the release's default) those that a resend can reach,
-    None one at every block boundary.
+    None one at every block boundary. ``priority``: the scheduler serves the request with the
+    smallest ``RequestSpec.priority`` first and preempts the one with the greatest, instead of
+    first come, first served.
 
     Raises ValueError, naming the value, the rule and the fix, when the sizes do not fit.
     """
@@ -66,6 +68,7 @@ class EngineConfig:
     eagle: bool = False
     retention_interval: int | None = 0
     recompute_failed_loads: bool = False
+    priority: bool = False
     failure_code: int = TRANSFER_FAILED
     stored: tuple[RequestSpec, ...] = ()
 
@@ -156,4 +159,5 @@ def config_from_scope(scope: Scope) -> EngineConfig:
         role=scope.role,
         num_ranks=scope.num_ranks,
         max_steps_in_flight=scope.max_steps_in_flight,
+        priority=scope.policy is Policy.PRIORITY,
     )

@@ -73,6 +73,11 @@ def _copies_are_chained(session: Session) -> bool:
     return bool(session.device.chained_copies)
 
 
+def _preempted_after_scheduling(session: Session) -> bool:
+    """A pass has preempted a request after it had scheduled it, and left its new keys."""
+    return session.config.priority and bool(session.ledger.keys_of_preempted)
+
+
 KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
     KnownFinding(
         name="producer load races the device",
@@ -131,6 +136,23 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
         ),
         see="vllm-project/vllm PR 49502",
         recognizes=_copies_are_chained,
+    ),
+    *(
+        KnownFinding(
+            name="keys of a withdrawn chunk stay",
+            identifier=identifier,
+            releases=("0.32.0",),
+            sentence=(
+                "With priority scheduling, a pass may preempt a request that it has scheduled "
+                "already. Its chunk is withdrawn, but the prefix-cache keys registered for it "
+                "stay on the freed blocks: a lookup finds tokens that were never computed. The "
+                "preempted request itself, resumed, can be the first to read them."
+            ),
+            place="Scheduler.schedule (priority branch), Scheduler._preempt_request",
+            see="no public thread known",
+            recognizes=_preempted_after_scheduling,
+        )
+        for identifier in ("S3", "V5", "S8", "S7")
     ),
 )
 """The findings that are known, in the order in which they were found."""

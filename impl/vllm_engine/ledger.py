@@ -45,7 +45,8 @@ class Ledger:
     """What the properties need to know beside the engine itself.
 
     ``wrong_handoffs``, ``repeated_handoffs`` and ``racing_loads`` say what was wrong when it
-    was seen (S7, S10, V6); ``jobs`` are all store jobs so far; ``statistics`` counts events.
+    was seen (S7, S10, V6); ``keys_of_preempted`` are the keys that a pass registered for requests
+    that it preempted; ``jobs`` are all store jobs so far; ``statistics`` counts events.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Ledger:
         self.wrong_handoffs: list[str] = []
         self.repeated_handoffs: list[str] = []
         self.racing_loads: list[str] = []
+        self.keys_of_preempted: set[bytes] = set()
         self.statistics: Counter[str] = Counter()
         self._config = config
         self._view = view
@@ -81,6 +83,19 @@ class Ledger:
             self.statistics["preemptions with a job in flight"] += waiting
         self._note_jobs(step)
         return step
+
+    def note_keys(self, before: Mapping[bytes, int], scheduled: Any) -> None:
+        """Take down the keys that a pass registered for requests which it then preempted.
+
+        They are new, and name a prefix of a preempted request: bytes that no step computes.
+        """
+        victims = [self._config.request(name).tokens for name in scheduled.preempted_req_ids or ()]
+        if not victims:
+            return
+        for key, _ in self._view.key_map():
+            prefix = self._prefixes.get(key[:-4], "")
+            if key not in before and any(tokens.startswith(prefix) for tokens in victims):
+                self.keys_of_preempted.add(key)
 
     def note_executed(self, step: Step) -> None:
         """Compare the step's boundary blocks with their hashes, the step having been executed."""

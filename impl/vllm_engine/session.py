@@ -228,8 +228,10 @@ class Session:
         self._learn_prefixes(request)
 
     def _schedule(self) -> None:
+        before = dict(self.view.key_map())
         scheduled = self.scheduler.schedule()
         self.steps.append(self.ledger.note_pass(scheduled, self.steps))
+        self.ledger.note_keys(before, scheduled)
         # Ranks are processes of their own: each gets a copy, as pickling would make it.
         metadata = pickle.dumps(scheduled.kv_connector_metadata)
         for rank in self.ranks:

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
+from cowtail.impl.vllm_engine import checks
 from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.config import EngineConfig, RunLoad
 from cowtail.impl.vllm_engine.fuzz import Finding
@@ -29,7 +30,7 @@ from cowtail.models.scope import RequestSpec, Role
 
 pytestmark = pytest.mark.vllm
 
-RACE, RETRY, ROOM, CHAIN = (known.name for known in KNOWN_FINDINGS)
+RACE, RETRY, ROOM, CHAIN, WITHDRAWN = dict.fromkeys(known.name for known in KNOWN_FINDINGS)
 TEXT = "the quick brown fox jumps over the lazy dog, and then it jumps back again"
 STORED = "x" * 40
 
@@ -190,6 +191,63 @@ def test_admitted_one_pass_later_the_copy_is_right() -> None:
     session.do(Submit("a"))
     session.drain()
     session.do_all(Submit("b"), SchedulePass(), Execute(), UpdateFromOutput(), Submit("c"))
+    session.drain()
+
+
+WITHDRAWING = EngineConfig(
+    requests=(
+        RequestSpec("high", "01234", max_tokens=12, priority=0),
+        RequestSpec("low", TEXT[:50], priority=2),
+        RequestSpec("mid", TEXT[20:33], priority=1),
+    ),
+    num_blocks=10,
+    token_budget=32,
+    role=Role.CONSUMER,
+    priority=True,
+)
+STEP = (SchedulePass(), Execute(), UpdateFromOutput())
+
+
+def withdrawing_session() -> Session:
+    """Return an engine whose next pass schedules ``low`` and preempts it in favour of ``mid``.
+
+    ``low`` has computed 32 of its 50 tokens and is next; ``mid`` has computed 12 of 13 and needs
+    one block for its copy-on-write, when none is left.
+    """
+    session = Session(WITHDRAWING)
+    session.do_all(Submit("high"), *STEP, *STEP, *STEP, Submit("low"), *STEP, Submit("mid"), *STEP)
+    return session
+
+
+def test_keys_of_a_chunk_stay_when_its_request_is_preempted_in_the_same_pass() -> None:
+    session = withdrawing_session()
+    session.do(SchedulePass())
+    scheduled = session.steps[-1].scheduled
+    assert scheduled.preempted_req_ids == {"low"}
+    assert "low" not in scheduled.num_scheduled_tokens
+    violation = violation_of(session, [Execute()])
+    assert violation.identifier == "S3"
+    assert "(48 tokens) is wrong" in violation.reason
+    assert name_of(session, violation) == WITHDRAWN
+
+
+def test_the_preempted_request_resumes_on_tokens_that_were_never_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    safety = tuple(p for p in checks.SAFETY if p.identifier != "S3")
+    monkeypatch.setattr(checks, "SAFETY", safety)
+    session = withdrawing_session()
+    session.do_all(*STEP, SchedulePass())
+    assert session.steps[-1].scheduled.num_scheduled_tokens["low"] == 2, "48 of 50 were a hit"
+    violation = violation_of(session, [Execute()])
+    assert violation.identifier == "V5"
+    assert "low reads wrong KV" in violation.reason
+    assert name_of(session, violation) == WITHDRAWN
+
+
+def test_with_one_more_block_nobody_is_preempted_and_all_is_well() -> None:
+    session = Session(attrs.evolve(WITHDRAWING, num_blocks=11))
+    session.do_all(Submit("high"), *STEP, *STEP, *STEP, Submit("low"), *STEP, Submit("mid"), *STEP)
     session.drain()
 
 
