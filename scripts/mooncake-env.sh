@@ -51,5 +51,5 @@ install "$package"
 echo "  3/3 cowtail and its tools"
 install -c constraints.txt attrs cattrs hypothesis networkx pytest rich typer
 install --no-deps -e .
-"$folder/bin/python" -c 'import cowtail.impl.torch_engine.mooncake_store'
+"$folder/bin/python" -W ignore -c 'import cowtail.impl.torch_engine.mooncake_store'
 echo "$stamp" > "$folder/.ready"
