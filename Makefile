@@ -71,6 +71,7 @@ bench: $(READY)
 docs: $(READY)
 	$(BIN)/python -m cowtail.spec.diagrams docs/diagrams
 	$(BIN)/python -m cowtail.spec.reference docs/reference/spec.md
+	$(BIN)/python -m cowtail.spec.embedded docs/explanation
 
 clean:
 	rm -rf $(VENV) .venv-vllm .venv-mooncake out .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
