@@ -7,7 +7,8 @@
 1  submit(a)
 2  begin_pass()
 3  admit(a)
-       blocks 1, 2: free -> allocated
+       block 1: free -> allocated
+       block 2: free -> tail-registered
 """
 
 from __future__ import annotations

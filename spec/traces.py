@@ -169,17 +169,6 @@ def check_action(scope: Scope, action: Action) -> None:
             raise ValueError(f"{field}={number}: the scope has {field}s 0 to {count - 1}; use one")
 
 
-_ENUMERATIONS: tuple[type[enum.Enum], ...] = (
-    GroupKind,
-    Role,
-    Policy,
-    Lookup,
-    LoadPolicy,
-    ChildKind,
-    JobOutcome,
-    LoadOutcome,
-)
-
 _T = typing.TypeVar("_T")
 
 
