@@ -73,7 +73,8 @@ class MooncakeStore(StoreBase):
     def values(self) -> Mapping[StoreKey, Value]:
         """What this client put and the store still has, read back from the store when asked.
 
-        Asking renews leases, as any existence check or get does.
+        In the order in which they were first put, as far as this client knows: it is not told of
+        evictions. Asking renews leases, as any existence check or get does.
         """
         return self._values
 
@@ -116,7 +117,10 @@ class MooncakeStore(StoreBase):
     def remove(self, key: StoreKey, force: bool = False) -> int:
         """Remove a key, a leased one only with ``force``; return a code."""
         self._require_open()
-        return int(self._client.remove(encode_key(self._namespace, key), force))
+        code = int(self._client.remove(encode_key(self._namespace, key), force))
+        if code == OK:
+            self._values.forget([key])
+        return code
 
     def remove_all(self, force: bool = False) -> int:
         """Remove all keys of the namespace, leased ones only with ``force``.
@@ -124,7 +128,10 @@ class MooncakeStore(StoreBase):
         Returns how many, or a code. Other runs' keys stay, which Mooncake's own call would remove.
         """
         self._require_open()
-        return int(self._client.remove_by_regex(f"^{re.escape(self._namespace)}/", force))
+        code = int(self._client.remove_by_regex(f"^{re.escape(self._namespace)}/", force))
+        if force and code >= OK:
+            self._values.forget(None)
+        return code
 
     def evict(self, key: StoreKey) -> None:
         """Drop one key, leased or not. Raises KeyError if it is not there."""
@@ -199,6 +206,11 @@ class _StoredValues(Mapping[StoreKey, Value]):
         self._shapes.setdefault(
             key, Value(torch.empty_like(value.digests), torch.empty_like(value.payload))
         )
+
+    def forget(self, keys: Sequence[StoreKey] | None) -> None:
+        """Forget keys that were removed, None for all: they may be put for the first time again."""
+        for key in list(self._shapes) if keys is None else keys:
+            self._shapes.pop(key, None)
 
     def __iter__(self) -> Iterator[StoreKey]:
         keys = list(self._shapes)

@@ -200,8 +200,31 @@ class ProcessClient:
         return json.loads(self._process.stdout.readline())
 
 
-@pytest.fixture(params=["memory", pytest.param("mooncake", marks=pytest.mark.mooncake)])
+BOTH = ["memory", pytest.param("mooncake", marks=pytest.mark.mooncake)]
+
+
+@pytest.fixture(scope="module")
+def standing_site() -> Iterator[MooncakeSite]:
+    """A real store for many tests: to leave one takes a second or two."""
+    made = MooncakeSite("contract")
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=BOTH)
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    """A site without keys, to be left without other clients and with its master as it is."""
+    if request.param == "memory":
+        yield MemorySite()
+    else:
+        standing: MooncakeSite = request.getfixturevalue("standing_site")
+        standing.store.remove_all(force=True)
+        yield standing
+
+
+@pytest.fixture(params=BOTH)
+def frail_site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    """A site of one's own, to be broken."""
     made: Site = MemorySite() if request.param == "memory" else MooncakeSite("contract")
     yield made
     made.close()
@@ -300,11 +323,16 @@ def test_planned_failures_come_before_the_store(site: Site) -> None:
 def test_values_are_listed_as_first_put_and_read_from_the_store(site: Site) -> None:
     put(site, [C, A], [3, 1])
     put(site, [A, B], [7, 2])
+    assert list(site.store.values) == [C, A, B]
     site.store.evict(A)
     assert [(key, read.digests.item()) for key, read in site.store.values.items()] == [
         (C, 3),
         (B, 2),
     ]
+    put(site, [A], [5])
+    assert list(site.store.values) == [C, B, A], "first put anew"
+    site.store.remove_all(force=True)
+    assert list(site.store.values) == []
 
 
 def test_a_put_leases_nothing(site: Site) -> None:
@@ -391,7 +419,10 @@ def test_once_leases_are_over_a_full_store_takes_new_keys_for_old(site: Site) ->
     assert get(site, new[-1]) == ([MIB], [28])
 
 
-def test_without_a_master_every_call_says_so_and_a_new_one_knows_no_keys(site: Site) -> None:
+def test_without_a_master_every_call_says_so_and_a_new_one_knows_no_keys(
+    frail_site: Site,
+) -> None:
+    site = frail_site
     put(site, [A], [1])
     site.kill_master()
     assert site.store.batch_is_exist([A, B]) == [RPC_FAILED] * 2
@@ -404,13 +435,15 @@ def test_without_a_master_every_call_says_so_and_a_new_one_knows_no_keys(site: S
     assert get(site, A, B) == ([MIB, OBJECT_NOT_FOUND], [3, None])
 
 
-def test_what_another_client_puts_is_read_here(site: Site) -> None:
+def test_what_another_client_puts_is_read_here(frail_site: Site) -> None:
+    site = frail_site
     assert site.client("other").put(A, 7) == OK
     assert put(site, [A], [8]) == [OK]
     assert get(site, A) == ([MIB], [7])
 
 
-def test_what_a_client_owns_leaves_with_it(site: Site) -> None:
+def test_what_a_client_owns_leaves_with_it(frail_site: Site) -> None:
+    site = frail_site
     other = site.client("other")
     other.put(A, 7)
     put(site, [B], [2])
@@ -420,7 +453,10 @@ def test_what_a_client_owns_leaves_with_it(site: Site) -> None:
     assert get(site, A)[0] == [OBJECT_NOT_FOUND]
 
 
-def test_a_dead_clients_keys_exist_and_cannot_be_read_until_it_is_missed(site: Site) -> None:
+def test_a_dead_clients_keys_exist_and_cannot_be_read_until_it_is_missed(
+    frail_site: Site,
+) -> None:
+    site = frail_site
     other = site.client("other")
     assert [other.put(A, 7), other.put(B, 8)] == [OK, OK]
     assert get(site, A)[1] == [7]
@@ -435,7 +471,10 @@ def test_a_dead_clients_keys_exist_and_cannot_be_read_until_it_is_missed(site: S
     assert get(site, A, C) == ([MIB, MIB], [1, 3])
 
 
-def test_use_after_close_is_one_clear_error(site: Site) -> None:
+def test_use_after_close_is_one_clear_error(
+    frail_site: Site,
+) -> None:
+    site = frail_site
     put(site, [A], [1])
     store = site.store
     store.close()
