@@ -1,7 +1,7 @@
 """Traces: a scope and the actions taken in it, as JSON Lines that stand alone.
 
 The first line is the header: the version, the whole scope, and where the trace comes from.
-Every other line is one action.
+Every other line is one action, or ``{"refused": ...}`` around one that must be refused.
 
 >>> from cowtail.models.actions import Admit, BeginPass, Submit
 >>> from cowtail.spec.scopes import scope_named
@@ -22,7 +22,7 @@ import json
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import cattrs
@@ -83,6 +83,21 @@ class Trace:
     note: str = ""
 
 
+@attrs.frozen(repr=False)
+class Refused(Action):
+    """``action`` is sent although it is not enabled; it must be refused, and change nothing.
+
+    The model does not have it, traces and lockstep do.
+    """
+
+    name: ClassVar[str] = "refused"
+    action: Action
+
+    def __repr__(self) -> str:
+        """Print as ``refused(execute())``."""
+        return f"{self.name}({self.action!r})"
+
+
 def dump_trace(trace: Trace) -> str:
     """Return the trace as JSON Lines."""
     header: dict[str, Any] = {
@@ -98,6 +113,8 @@ def dump_trace(trace: Trace) -> str:
 
 
 def _action_fields(action: Action) -> dict[str, Any]:
+    if isinstance(action, Refused):
+        return {"refused": _action_fields(action.action)}
     return {"action": action.name, **_CONVERTER.unstructure(action)}
 
 
@@ -222,6 +239,13 @@ def _parse_header(header: dict[str, Any]) -> Trace:
 
 def _parse_action(scope: Scope, line: str) -> Action:
     fields = _parse_line(line)
+    refused = fields.get("refused")
+    if isinstance(refused, dict) and len(fields) == 1:
+        return Refused(_action_of(scope, line, refused))
+    return _action_of(scope, line, fields)
+
+
+def _action_of(scope: Scope, line: str, fields: dict[str, Any]) -> Action:
     name = fields.pop("action", None)
     if not isinstance(name, str):
         raise ValueError(f'{_shortened(line)}: "action" is missing or no name; add it')

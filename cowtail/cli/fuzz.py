@@ -37,6 +37,10 @@ def fuzz(
     seconds: Annotated[float | None, typer.Option("--seconds", help="Bound on seconds.")] = None,
     minutes: Annotated[float | None, typer.Option("--minutes", help="Bound on minutes.")] = None,
     profile: Annotated[str, typer.Option("--profile", help="Scopes: small or large.")] = "small",
+    refusals: Annotated[
+        bool,
+        typer.Option("--refusals", help="Also send what the target must refuse, changing nothing."),
+    ] = False,
     fault: common.Faults = None,
     device: common.Device = "cpu",
     out: common.Out = Path("out"),
@@ -71,12 +75,14 @@ def fuzz(
             chosen,
             seed=seed,
             profile=PROFILES[profile],
+            refusals=refusals,
             max_examples=examples,
             max_seconds=max_seconds,
             progress=lambda actions, _: update(actions, None),
         )
     words = ["--target", target, "--seed", seed, "--examples", report.examples]
     words += ["--profile", profile] if profile != SMALL.name else []
+    words += ["--refusals"] if refusals else []
     words += common.fault_options(chosen.faults)
     words += ["--device", device] if device != "cpu" else []
     again = common.command("fuzz", *words, "--out", out)
@@ -162,8 +168,9 @@ def _last_line(report: FuzzReport) -> str:
     verdict = report.verdict.value
     if report.missing and report.finding is None:
         verdict += ": too little happened to say that it holds; give it more examples"
+    refused = f", {report.refused:,} refusals" if report.refused else ""
     return (
         f"{report.target}: seed {report.seed}, {report.examples:,} examples, "
-        f"{report.lives:,} lives, {report.actions:,} actions, {report.seconds:.1f} s "
+        f"{report.lives:,} lives, {report.actions:,} actions{refused}, {report.seconds:.1f} s "
         f"({rate:,.0f} actions/s): {verdict}"
     )

@@ -27,7 +27,12 @@ from cowtail.harness.target import Target
 from cowtail.models.actions import ACTIONS, Action, SchedulePass
 from cowtail.models.scope import Scope
 from cowtail.spec.exploration import Verdict
+from cowtail.spec.refusals import wrong_actions
 from cowtail.spec.sometimes import SOMETIMES
+from cowtail.spec.traces import Refused
+
+REFUSAL_PERIOD = 16
+"""In one of so many moments something is sent that must be refused."""
 
 MISHAPS = 4
 """Of actions of one kind, one draw in this many is of those in which something goes wrong."""
@@ -47,8 +52,9 @@ class FuzzReport:
     """What a run did and found.
 
     ``profile`` is the name of the scopes' profile, ``lives`` counts the scopes that were lived
-    through. ``seconds`` is the only value that differs between equal runs. ``required_actions``
-    and ``required_events`` are what had to happen for the run to count.
+    through, ``refused`` what was sent beside the ``actions`` and refused as it must be.
+    ``seconds`` is the only value that differs between equal runs. ``required_actions`` and
+    ``required_events`` are what had to happen for the run to count.
     """
 
     target: str
@@ -58,6 +64,7 @@ class FuzzReport:
     examples: int
     lives: int
     actions: int
+    refused: int
     seconds: float
     action_counts: dict[str, int]
     event_counts: dict[str, int]
@@ -90,12 +97,15 @@ class _Campaign:
         self,
         target: Target,
         profile: Profile,
+        refusals: bool,
         max_examples: int | None,
         max_seconds: float | None,
         progress: Callable[[int, float], None] | None,
     ) -> None:
         self.target = target
         self.profile = profile
+        self.refusals = refusals and target.refusal is not None
+        self.refused = 0
         self.examples = 0
         self.lives = 0
         self.actions: Counter[str] = Counter()
@@ -143,8 +153,10 @@ class _Campaign:
         raise _Stop from error
 
     def _count(self, pair: Lockstep) -> None:
-        self.actions.update(action.name for action in pair.actions)
+        taken = (action for action in pair.actions if not isinstance(action, Refused))
+        self.actions.update(action.name for action in taken)
         self.events.update(pair.events)
+        self.refused += pair.refusals
 
 
 class _Life(RuleBasedStateMachine):
@@ -184,10 +196,17 @@ class _Life(RuleBasedStateMachine):
         self.moment += 1
         action = _choose(enabled, self.paces, self.moment, choice)
         try:
+            if self.campaign.refusals and self.moment % REFUSAL_PERIOD == 0:
+                pair.perform(self._wrong(pair, choice))
             pair.perform(action)
         except Diverged as error:
             self.pair = None
             self.campaign.found(pair, error)
+
+    def _wrong(self, pair: Lockstep, choice: int) -> Refused:
+        """Choose what is sent to be refused; there is always something that no pass allows."""
+        wrong = wrong_actions(pair.scope, pair.state)
+        return Refused(_choose(wrong, {}, self.moment, choice))
 
     def teardown(self) -> None:
         """End the example at rest, unless it ended in a finding."""
@@ -222,6 +241,7 @@ def fuzz(
     *,
     seed: int,
     profile: Profile = SMALL,
+    refusals: bool = False,
     max_examples: int | None = None,
     max_seconds: float | None = None,
     progress: Callable[[int, float], None] | None = None,
@@ -229,13 +249,15 @@ def fuzz(
     """Fuzz ``target`` until a bound is reached or it diverges; at least one bound must be given.
 
     The same seed and number of examples give the same run everywhere; a bound in seconds only
-    decides how many examples there are. ``progress`` is told actions taken and seconds gone.
+    decides how many examples there are. With ``refusals``, now and then something is sent that
+    the target, if it promises so, must refuse. ``progress`` is told actions taken and seconds
+    gone.
     Raises ValueError without a bound.
     """
     if max_examples is None and max_seconds is None:
         raise ValueError("no bound: give max_examples or max_seconds")
     register_backend()
-    campaign = _Campaign(target, profile, max_examples, max_seconds, progress)
+    campaign = _Campaign(target, profile, refusals, max_examples, max_seconds, progress)
     machine = type("Life", (_Life,), {"campaign": campaign})
     settings = hypothesis.settings(
         backend=BACKEND,
@@ -257,6 +279,7 @@ def fuzz(
         examples=campaign.examples,
         lives=campaign.lives,
         actions=campaign.actions.total(),
+        refused=campaign.refused,
         seconds=campaign.seconds,
         action_counts=dict(sorted(campaign.actions.items())),
         event_counts=dict(sorted(campaign.events.items())),

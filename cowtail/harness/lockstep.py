@@ -41,8 +41,11 @@ from cowtail.models.actions import (
     UpdateFromOutput,
 )
 from cowtail.models.errors import LifecycleError, NotEnabled
+from cowtail.models.observations import Effects
 from cowtail.models.scope import Scope
 from cowtail.models.transition import Transition
+from cowtail.spec.refusals import why_refused
+from cowtail.spec.traces import Refused
 
 RECENT_ACTIONS = 5
 """How many actions before the last one an explanation shows."""
@@ -59,6 +62,7 @@ class Kind(enum.StrEnum):
     PROPERTY = "property"
     MODEL_ERROR = "model error"
     NO_DRAIN = "no drain"
+    NOT_REFUSED = "not refused"
 
 
 @attrs.frozen
@@ -152,6 +156,9 @@ class Lockstep:
         self.state = lifecycle.initial(scope)
         self.actions: list[Action] = []
         self.events: Counter[str] = Counter()
+        self.refusals = 0
+        self._refusal = target.refusal
+        self._expected = lifecycle.observe(scope, self.state, Effects())
         self._session: Session = target.open(scope)
 
     def __enter__(self) -> Lockstep:
@@ -175,11 +182,20 @@ class Lockstep:
         """Return what the model allows now."""
         return lifecycle.enabled(self.scope, self.state)
 
+    def allows(self, action: Action) -> bool:
+        """Whether ``perform`` would take ``action`` now."""
+        if isinstance(action, Refused):
+            return bool(why_refused(self.scope, self.state, action.action))
+        return action in self.enabled()
+
     def perform(self, action: Action) -> Transition:
         """Take ``action`` on both sides and compare all that can be observed.
 
+        One that must be refused (Refused) is sent to the target only, if it promises to refuse.
         Raises NotATrace if the model does not allow it, and Diverged if the two disagree.
         """
+        if isinstance(action, Refused):
+            return self._refuse(action)
         try:
             transition = lifecycle.step(self.scope, self.state, action)
         except NotEnabled as error:
@@ -198,10 +214,37 @@ class Lockstep:
         if seen != expected:
             found = differences(expected, seen)
             raise Diverged(self._divergence(action, Kind.OBSERVATION, found))
+        self._expected = expected
         self.state = transition.state
         self.actions.append(action)
         self.events.update(transition.events)
         return transition
+
+    def _refuse(self, refused: Refused) -> Transition:
+        """Send what must be refused: it is, with the error promised, and nothing changes."""
+        why = why_refused(self.scope, self.state, refused.action)
+        if not why:
+            guard = f"{refused.action}: it need not be refused here"
+            raise NotATrace(len(self.actions), refused, guard)
+        if self._refusal is not None:
+            try:
+                self._session.perform(refused.action)
+            except Exception as error:  # an implementation may fail in any way
+                if type(error) is not self._refusal:
+                    said = f"{type(error).__name__} ({error}) instead of {self._refusal.__name__}"
+                    raise self._not_refused(refused, f"{said}, although {why}") from error
+            else:
+                raise self._not_refused(refused, f"it was carried out, although {why}")
+            seen = attrs.evolve(self._session.observe(), effects=self._expected.effects)
+            if seen != self._expected:
+                found = differences(self._expected, seen)
+                raise Diverged(self._divergence(refused, Kind.OBSERVATION, found))
+        self.refusals += 1
+        self.actions.append(refused)
+        return Transition(self.state)
+
+    def _not_refused(self, refused: Refused, error: str) -> Diverged:
+        return Diverged(self._divergence(refused, Kind.NOT_REFUSED, error=error))
 
     def _divergence(
         self,

@@ -5,6 +5,8 @@
 (run_job(1, failed), report(0, 2, True))
 >>> parse_actions(" ".join(map(repr, actions))) == actions
 True
+>>> parse_actions("refused(execute())")
+(refused(execute()),)
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ from cowtail.models.scope import (
     RequestSpec,
     Scope,
 )
-from cowtail.spec.traces import build_action
+from cowtail.spec.traces import Refused, build_action
 
 _ACTION = re.compile(r"\s*(\w+)\(([^()]*)\)")
+_REFUSED = re.compile(r"\s*refused\((\s*\w+\([^()]*\)\s*)\)")
 _KINDS = {kind.name: kind for kind in ACTIONS}
 _NUMBERS = ("rank", "job", "child", "group")
 _FLAGS = ("again", "failed", "lookup_failed", "running", "store")
@@ -43,6 +46,11 @@ def parse_actions(text: str) -> tuple[Action, ...]:
     actions: list[Action] = []
     position = 0
     while text[position:].strip():
+        refused = _REFUSED.match(text, position)
+        if refused is not None:
+            actions += map(Refused, parse_actions(refused[1]))
+            position = refused.end()
+            continue
         match = _ACTION.match(text, position)
         if match is None:
             rest = text[position:].split()[0]

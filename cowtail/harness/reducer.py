@@ -28,6 +28,8 @@ from cowtail.models.errors import LifecycleError
 from cowtail.models.scope import Scope
 from cowtail.models.state import State
 from cowtail.spec.machine import LifecycleMachine
+from cowtail.spec.refusals import why_refused
+from cowtail.spec.traces import Refused
 
 Actions = tuple[Action, ...]
 
@@ -103,12 +105,16 @@ def possible(scope: Scope, candidate: Iterable[Action]) -> Actions:
     """Return the run that the model makes of a candidate.
 
     An action that is not enabled is replaced by the first enabled one of its kind for the same
-    request or rank (a report of the job that is there now), and dropped if there is none. A run
-    on which the model itself fails ends there.
+    request or rank (a report of the job that is there now), and dropped if there is none. So is
+    one to be refused that need not be. A run on which the model itself fails ends there.
     """
     state = lifecycle.initial(scope)
     taken: list[Action] = []
     for wanted in candidate:
+        if isinstance(wanted, Refused):
+            if why_refused(scope, state, wanted.action):
+                taken.append(wanted)
+            continue
         action = _nearest(wanted, lifecycle.enabled(scope, state))
         if action is None:
             continue
@@ -252,10 +258,14 @@ class _Reduction:
 
     def _walk(self, rng: random.Random) -> bool:
         scope, length = self.best.scope, len(self.best.actions)
+        wrong = [action for action in self.best.actions if isinstance(action, Refused)]
         state = lifecycle.initial(scope)
         actions: list[Action] = []
         while len(actions) < length - 1 and (enabled := lifecycle.enabled(scope, state)):
-            actions.append(rng.choice(enabled))
+            sent = [each for each in wrong if why_refused(scope, state, each.action)]
+            actions.append(rng.choice((*enabled, *sent)))
+            if isinstance(actions[-1], Refused):
+                continue
             try:
                 state = lifecycle.step(scope, state, actions[-1]).state
             except LifecycleError:
@@ -327,7 +337,7 @@ def diverges(scope: Scope, actions: Iterable[Action], target: Target) -> Diverge
     """Return the divergence that the run ends in, or None; also if the model forbids the run."""
     with Lockstep(scope, target) as pair:
         for action in actions:
-            if action not in pair.enabled():
+            if not pair.allows(action):
                 return None
             try:
                 pair.perform(action)

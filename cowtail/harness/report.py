@@ -33,6 +33,7 @@ def as_json(outcome: FuzzOutcome) -> dict[str, object]:
         "examples": report.examples,
         "lives": report.lives,
         "actions": report.actions,
+        "refused": report.refused,
         "seconds": round(report.seconds, 2),
         "action_counts": report.action_counts,
         "event_counts": report.event_counts,
@@ -67,6 +68,7 @@ def as_markdown(outcome: FuzzOutcome) -> str:
         f"{report.examples:,} examples, {report.lives:,} lives, {report.actions:,} actions in "
         f"{report.seconds:.1f} s. After each action everything that can be observed was equal"
         + (", until the last." if report.finding else "."),
+        *([f"{report.refused:,} wrong actions were refused."] if report.refused else []),
         "",
         f"Again: `{outcome.again}`",
         "",

@@ -9,6 +9,7 @@ import attrs
 
 from cowtail.models.actions import Action
 from cowtail.models.scope import Child, Group, RequestSpec, Scope, full_attention
+from cowtail.spec.traces import Refused
 
 SUFFIX = "_reduced"
 """What the name of a scope ends in once it is no longer the scope of that name."""
@@ -57,7 +58,8 @@ def simpler_scopes(scope: Scope, actions: tuple[Action, ...]) -> Iterator[Scope]
 
 
 def _changes(scope: Scope, actions: tuple[Action, ...]) -> Iterator[dict[str, Any]]:
-    used = {getattr(action, "request", None) for action in actions}
+    plain = (action.action if isinstance(action, Refused) else action for action in actions)
+    used = {getattr(action, "request", None) for action in plain}
     requests = tuple(spec for spec in scope.requests if spec.name in used)
     if len(requests) < len(scope.requests):
         abortable = scope.may_abort and tuple(n for n in scope.may_abort if n in used)

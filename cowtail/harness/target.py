@@ -17,6 +17,7 @@ import attrs
 
 from cowtail.models import lifecycle
 from cowtail.models.actions import Action
+from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import Effects, Observation
 from cowtail.models.scope import Scope
 from cowtail.spec.broken_rules import broken_rule, broken_rules_named
@@ -68,6 +69,13 @@ class Target(Protocol):
     def faults(self) -> tuple[str, ...]:
         """The faults that every session is started with."""
 
+    @property
+    def refusal(self) -> type[Exception] | None:
+        """What exactly a session raises, changing nothing, for an action that is not possible.
+
+        None promises nothing, and nothing is sent that is not possible.
+        """
+
     def open(self, scope: Scope) -> Session:
         """Start a session in which nothing has been submitted."""
 
@@ -79,6 +87,7 @@ class ModelTarget:
     faults: tuple[str, ...] = ()
     name: str = "model"
     level: Level = Level.EXACT
+    refusal: type[Exception] | None = NotEnabled
 
     def open(self, scope: Scope) -> ModelSession:
         """Start a session. Raises ValueError for broken rules unknown or at odds."""
@@ -144,6 +153,14 @@ class TorchTarget:
     device: str = "cpu"
     name: str = "torch"
     level: Level = Level.EXACT
+
+    @property
+    def refusal(self) -> type[Exception]:
+        """An engine refuses with an EngineError; one of its subclasses says that it is broken."""
+        load_torch()
+        from cowtail.impl.torch_engine import EngineError
+
+        return EngineError
 
     def open(self, scope: Scope) -> TorchSession:
         """Start an engine.

@@ -147,7 +147,7 @@ def test_too_short_a_run_is_undetermined_and_names_what_never_happened() -> None
 
 def test_verdicts_need_everything_required_and_no_finding() -> None:
     counts = dict.fromkeys((*REQUIRED_ACTIONS, *REQUIRED_EVENTS), 1)
-    report = FuzzReport("model", (), 1, "small", 1, 1, 1, 0.0, counts, {}, None)
+    report = FuzzReport("model", (), 1, "small", 1, 1, 1, 0, 0.0, counts, {}, None)
     assert report.verdict is Verdict.HOLDS
     finding = fuzz(FAULTY, seed=1, max_examples=100).finding
     assert attrs.evolve(report, finding=finding).verdict is Verdict.VIOLATED

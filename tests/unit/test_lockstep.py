@@ -45,6 +45,7 @@ class _AlteredTarget:
     name: str = "altered"
     level: Level = Level.EXACT
     faults: tuple[str, ...] = ()
+    refusal: type[Exception] | None = None
 
     def open(self, scope: Scope) -> _Altered:
         return _Altered(scope, self.alter)
@@ -62,6 +63,7 @@ class _FailingTarget:
     name: str = "failing"
     level: Level = Level.EXACT
     faults: tuple[str, ...] = ()
+    refusal: type[Exception] | None = None
 
     def open(self, scope: Scope) -> _Failing:
         return _Failing(scope, ())
