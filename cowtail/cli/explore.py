@@ -34,7 +34,7 @@ def explore(
     ] = None,
     max_states: Annotated[int, typer.Option(min=1, help="Bound on states.")] = DEFAULT_MAX_STATES,
     max_seconds: Annotated[
-        float, typer.Option(min=0.001, help="Bound on seconds, for each scope.")
+        float, typer.Option(min=0.001, help="Bound on seconds, for each scope and each tour.")
     ] = DEFAULT_MAX_SECONDS,
     no_symmetry: Annotated[
         bool, typer.Option("--no-symmetry", help="Tell interchangeable blocks and ranks apart.")
@@ -50,7 +50,7 @@ def explore(
 
     A bound that is reached makes a scope undetermined. With --fault a rule of the model is
     broken, and a shortest trace to the violation is printed and written. With --target tours
-    take every edge of each scope's graph.
+    take every edge of each scope's graph, or as many as time allows.
 
     \b
     cowtail explore lone_producer
@@ -74,7 +74,7 @@ def explore(
             _show_violation(reports[-1], fault, out)
     verdicts = [report.verdict for report in reports]
     if toured is not None:
-        verdicts += [_tour(report.scope, toured, out, quiet) for report in reports]
+        verdicts += [_tour(report.scope, toured, max_seconds, out, quiet) for report in reports]
     verdict = _overall(verdicts)
     seconds = time.perf_counter() - started
     with common.complaining(OSError):
@@ -141,11 +141,11 @@ def _show_violation(report: ScopeReport, fault: str | None, out: Path) -> None:
     typer.echo(f"  trace: {path}")
 
 
-def _tour(scope: Scope, target: Target, out: Path, quiet: bool) -> Verdict:
+def _tour(scope: Scope, target: Target, max_seconds: float, out: Path, quiet: bool) -> Verdict:
     """Take every edge of a scope in lockstep; print, and keep what is found."""
     try:
         with common.progress(f"touring {scope.name}: edges", quiet) as update:
-            report = tour(scope, target, progress=update)
+            report = tour(scope, target, max_seconds=max_seconds, progress=update)
     except TooLarge as error:
         typer.echo(f"tour of {error}")
         return Verdict.UNDETERMINED

@@ -225,18 +225,26 @@ def tour(
     target: Target,
     *,
     max_steps: int | None = None,
+    max_seconds: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> TourReport:
     """Take every edge of ``scope`` in lockstep with ``target``, until it diverges.
 
-    ``max_steps`` bounds the steps taken; ``progress`` is told edges taken and edges in all.
+    ``max_steps`` bounds the steps taken, ``max_seconds`` the time, exploration included; both are
+    looked at between tests. ``progress`` is told edges taken and edges in all.
     Raises TooLarge for a scope of more than MAX_STATES states.
     """
     started = time.perf_counter()
     work = _Tour(scope, target)
+
+    def within_bounds() -> bool:
+        if max_steps is not None and work.steps >= max_steps:
+            return False
+        return max_seconds is None or time.perf_counter() - started < max_seconds
+
     finding: Finding | None = None
     try:
-        while max_steps is None or work.steps < max_steps:
+        while within_bounds():
             if not work.walk():
                 if not work.detours:
                     break

@@ -72,6 +72,13 @@ def test_a_bound_that_is_reached_is_undetermined(tmp_path: Path) -> None:
     assert "undetermined: max_states reached" in result.stdout
 
 
+def test_a_tour_that_runs_out_of_time_is_undetermined(tmp_path: Path) -> None:
+    words = ("explore", "shared_prefix", "--target", "model", "--out", tmp_path)
+    result = _run(*words, "--max-seconds", 1)
+    assert result.exit_code == common.UNDETERMINED, result.output
+    assert "bound reached" in result.stdout
+
+
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.jsonl")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("target", ["model", "torch"])
 def test_replay_of_golden_traces_holds(path: Path, target: str) -> None:

@@ -45,6 +45,12 @@ def test_a_tour_stops_at_its_bound_and_says_so() -> None:
     assert "bound reached" in report.summary()
 
 
+def test_a_tour_out_of_time_is_not_complete() -> None:
+    report = tour(TINY, ModelTarget(), max_seconds=1e-9)
+    assert (report.complete, report.finding, report.steps) == (False, None, 0)
+    assert tour(TINY, ModelTarget(), max_seconds=600).complete
+
+
 def test_a_scope_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tours, "MAX_STATES", 10)
     larger = attrs.evolve(TINY, name="another")  # not one whose graph is remembered
