@@ -131,6 +131,11 @@ def drop_keys(pool: Pool, block: int) -> Pool:
     )
 
 
+def forget_all_keys(pool: Pool) -> Pool:
+    """Forget every key of every block: what a reset of the prefix cache does."""
+    return attrs.evolve(pool, keys=((),) * len(pool.keys), index=())
+
+
 def add_partial_key(pool: Pool, block: int, key: Key) -> Pool:
     """Add ``key``; if the primary covers fewer tokens the content has moved on: drop it first."""
     held = pool.keys[block]

@@ -12,9 +12,8 @@ import math
 import attrs
 
 from cowtail.models import block_pool, boundaries
-from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import NULL_BLOCK, Effects, Handoff, Put, Status, StoreJob
-from cowtail.models.scope import RequestSpec, Role, Scope
+from cowtail.models.scope import ChildKind, RequestSpec, Role, Scope
 from cowtail.models.state import (
     JobMeta,
     OpenPass,
@@ -24,7 +23,6 @@ from cowtail.models.state import (
     known_tokens,
     with_request,
 )
-from cowtail.models.transition import Transition
 
 
 @attrs.frozen
@@ -51,14 +49,19 @@ class BuiltMetadata:
     events: tuple[str, ...] = ()
 
 
+def store_child(scope: Scope) -> int | None:
+    """Return the position of the store among the children, or None without one."""
+    return next((i for i, c in enumerate(scope.children) if c.kind is ChildKind.STORE), None)
+
+
 def build_metadata(scope: Scope, state: State, opened: OpenPass) -> BuiltMetadata:
     """Update trackers, turn saves and offers into pinned jobs, flush the queued tails (R14)."""
-    if scope.role is Role.NONE:
+    if scope.role is Role.NONE or store_child(scope) is None:
         return BuiltMetadata(state, ())
     trackers = list(state.trackers)
     for index in state.untold_finished:
         trackers[index] = None
-    for index in opened.preempted:
+    for index in (*state.untold_preempted, *opened.preempted):
         if trackers[index] is not None:
             trackers[index] = Tracker()
     saves = _considered_saves(scope, state, opened, trackers)
@@ -161,15 +164,13 @@ def attention_tail_puts(
     """Return the attention blocks that a lookup at the replay boundary needs beside the state.
 
     From the last LCM boundary below it, which normal saves leave out, in chunks by ceiling
-    division, the last one ending at the boundary itself; only if computed that far.
+    division. Where they end is each group's own matter: see ``tail_end``.
     """
     tails = {
         put.boundary for put in save.mamba_puts if put.boundary % scope.groups[put.group].block_size
     }
     boundary = boundaries.replay_boundary(scope, spec)
-    if not save.publish and boundary not in tails:
-        return ()
-    if boundary == 0 or boundary > save.completed:
+    if boundary == 0 or not (save.publish or boundary in tails):
         return ()
     lcm = boundaries.lcm_block_size(scope)
     start = boundary // lcm * lcm
@@ -178,11 +179,28 @@ def attention_tail_puts(
         if group.is_mamba:
             continue
         size = group.block_size
-        for column in range(start // size, math.ceil(boundary / size)):
-            if column >= len(tables[index]):
-                break
-            puts.append(Put(index, tables[index][column], min((column + 1) * size, boundary)))
+        end = tail_end(scope, index, boundary, save.completed)
+        last = min(math.ceil(end / size), len(tables[index]))
+        for column in range(start // size, last):
+            block = tables[index][column]
+            if block != NULL_BLOCK:
+                puts.append(Put(index, block, min((column + 1) * size, end)))
     return tuple(puts)
+
+
+def tail_end(scope: Scope, group: int, boundary: int, completed: int) -> int:
+    """Return up to where a group is stored for a lookup at ``boundary``; 0 for not at all (R26).
+
+    An EAGLE group is probed one margin further, and stored as far once that is computed (R25).
+    Until then a boundary inside a block is covered exactly, and one between blocks by the normal
+    save, if at all: no companion.
+    """
+    end = boundary + boundaries.margins(scope)[group]
+    if end <= completed:
+        return end
+    block = boundaries.chunk_block_size(scope)
+    assert block is not None, "a replay boundary is looked up where states are kept"
+    return boundary if boundary % block and boundary <= completed else 0
 
 
 def emit_job(scope: Scope, state: State, save: SaveRequest) -> tuple[State, JobMeta | None]:
@@ -201,14 +219,15 @@ def emit_job(scope: Scope, state: State, save: SaveRequest) -> tuple[State, JobM
             for group, table in zip(scope.groups, tables, strict=True)
             if not group.is_mamba
             for block in table
+            if block != NULL_BLOCK
         ]
     pinned = tuple(dict.fromkeys(blocks))
-    attention = tuple(
+    by_position = tuple(
         () if group.is_mamba or not save.save_to else table
         for group, table in zip(scope.groups, tables, strict=True)
     )
     job = JobMeta(
-        state.next_job, save.request, puts, save.save_to, attention, pinned, tracker.prefill_end
+        state.next_job, save.request, puts, save.save_to, by_position, pinned, tracker.prefill_end
     )
     pin = PinnedJob(job.job, save.request, pinned, tuple(range(scope.num_ranks)))
     state = attrs.evolve(
@@ -225,8 +244,11 @@ def register_finished_tail(
 ) -> tuple[State, JobMeta | None]:
     """Take the tails of a finishing request: pin at once, queue for the next metadata (R5-R8).
 
-    Returns no job when they are not accepted. The request is never retained for it.
+    Every child is asked; only the store may take them. Returns no job when they are not
+    accepted. The request is never retained for it.
     """
+    if store_child(scope) is None:
+        return state, None
     tracker = state.trackers[index]
     tables = state.requests[index].tables
     if not boundaries.saves(scope.role) or not tails or tracker is None:
@@ -250,37 +272,6 @@ def register_finished_tail(
     assert job is not None
     state = attrs.evolve(state, queued_tails=(*state.queued_tails, job))
     return _remember_handoffs(scope, state, tails), job
-
-
-def update_connector_output_guard(state: State) -> str:
-    """Return why there is nothing to consume, or an empty string."""
-    return "" if state.inbox else "no report has arrived"
-
-
-def update_connector_output(scope: Scope, state: State) -> Transition:
-    """Strike reporting ranks off their jobs; free a job's blocks once no rank owes it."""
-    guard = update_connector_output_guard(state)
-    if guard:
-        raise NotEnabled(guard)
-    pins = {pin.job: pin for pin in state.pins}
-    pool = state.pool
-    released = []
-    events = []
-    for job, rank in state.inbox:
-        pin = pins.get(job)
-        if pin is None or rank not in pin.ranks_owed:
-            events.append("repeated report ignored")
-            continue
-        owed = strike_off(pin, rank)
-        if owed:
-            pins[job] = attrs.evolve(pin, ranks_owed=owed)
-            continue
-        del pins[job]
-        pool = block_pool.free(pool, reversed(pin.blocks))
-        released.append(job)
-        events.append("pin released")
-    state = attrs.evolve(state, pool=pool, pins=tuple(pins.values()), inbox=())
-    return Transition(state, Effects(released=tuple(released)), tuple(sorted(events)))
 
 
 def strike_off(pin: PinnedJob, rank: int) -> tuple[int, ...]:

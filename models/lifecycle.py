@@ -18,26 +18,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cowtail.models import connector, device, output, requests, scheduler, workers
+from cowtail.models import (
+    device,
+    environment,
+    loads,
+    output,
+    peers,
+    reports,
+    requests,
+    reset,
+    scheduler,
+    store_lookup,
+    workers,
+)
 from cowtail.models.actions import (
     Abort,
     Action,
     Admit,
     BeginPass,
     EndPass,
+    Evict,
     Execute,
+    ExpireLease,
     Extend,
+    FinishSend,
+    ForeignPut,
     JobOutcome,
+    LoadOutcome,
+    LookUp,
     Preempt,
     Report,
+    ReportLoad,
+    Reset,
     RunJob,
+    RunLoad,
     Submit,
     UpdateConnectorOutput,
     UpdateFromOutput,
 )
 from cowtail.models.errors import NotEnabled
+from cowtail.models.memories import agreed_memory
 from cowtail.models.observations import (
     Effects,
+    Held,
+    LoadView,
     Observation,
     Pin,
     RankView,
@@ -45,7 +69,7 @@ from cowtail.models.observations import (
     Status,
 )
 from cowtail.models.scope import Scope
-from cowtail.models.state import State, initial_state, known_tokens
+from cowtail.models.state import RankWorker, State, initial_state, known_tokens
 from cowtail.models.transition import Transition
 
 
@@ -71,6 +95,8 @@ def _enabled(scope: Scope, state: State) -> Iterator[Action]:
                 yield Extend(name)
             if not scheduler.admit_guard(scope, state, index):
                 yield Admit(name)
+            if scope.max_failed_lookups and not scheduler.admit_guard(scope, state, index, True):
+                yield Admit(name, lookup_failed=True)
         if not scheduler.end_pass_guard(scope, state):
             yield EndPass()
         return
@@ -86,15 +112,56 @@ def _enabled(scope: Scope, state: State) -> Iterator[Action]:
     if not output.update_from_output_guard(state):
         yield UpdateFromOutput()
     for rank, worker in enumerate(state.ranks):
-        for outcome in JobOutcome:
+        for outcome in (JobOutcome.OK, *scope.put_failures):
             if not workers.run_job_guard(scope, state, rank, outcome):
                 yield RunJob(rank, outcome)
         for job in worker.outbox:
             for again in (False, True):
                 if not workers.report_guard(scope, state, rank, job, again):
                     yield Report(rank, job, again)
-    if not connector.update_connector_output_guard(state):
+    if not reports.update_connector_output_guard(state):
         yield UpdateConnectorOutput()
+    if scope.loads:
+        yield from _enabled_loads(scope, state)
+    if state.held:
+        yield from _enabled_sends(scope, state)
+    if scope.foreign or scope.max_evictions or scope.max_resets:
+        yield from _enabled_environment(scope, state)
+
+
+def _enabled_loads(scope: Scope, state: State) -> Iterator[Action]:
+    """Yield lookups, leases that expire, and what ranks can do about loads."""
+    for index, spec in enumerate(scope.requests):
+        for failed in (False, True):
+            if not store_lookup.look_up_guard(scope, state, index, failed):
+                yield LookUp(spec.name, failed)
+        if not store_lookup.expire_lease_guard(scope, state, index):
+            yield ExpireLease(spec.name)
+    for rank, worker in enumerate(state.ranks):
+        for outcome in LoadOutcome:
+            if not loads.run_load_guard(scope, state, rank, outcome):
+                yield RunLoad(rank, outcome)
+        for index, _ in worker.loaded:
+            yield ReportLoad(rank, scope.requests[index].name)
+
+
+def _enabled_sends(scope: Scope, state: State) -> Iterator[Action]:
+    for rank, worker in enumerate(state.ranks):
+        for index, child in worker.sends:
+            yield FinishSend(rank, child, scope.requests[index].name)
+
+
+def _enabled_environment(scope: Scope, state: State) -> Iterator[Action]:
+    """Yield what happens to caches from outside: foreign puts, evictions, resets."""
+    for index, spec in enumerate(scope.requests):
+        if not environment.foreign_put_guard(scope, state, index):
+            yield ForeignPut(spec.name)
+    for entry in environment.evictable(scope, state):
+        yield Evict(entry.rank, entry.group, entry.prefix)
+    for running in (False, True):
+        for store in (False, True):
+            if not reset.reset_guard(scope, state, store):
+                yield Reset(running, store)
 
 
 def step(scope: Scope, state: State, action: Action) -> Transition:
@@ -122,8 +189,8 @@ def _step(scope: Scope, state: State, action: Action) -> Transition:
             return requests.abort(scope, state, scope.index(name))
         case BeginPass():
             return scheduler.begin_pass(scope, state)
-        case Admit(request=name):
-            return scheduler.admit(scope, state, scope.index(name))
+        case Admit(request=name, lookup_failed=failed):
+            return scheduler.admit(scope, state, scope.index(name), failed)
         case Extend(request=name):
             return scheduler.extend(scope, state, scope.index(name))
         case Preempt(request=name):
@@ -139,7 +206,29 @@ def _step(scope: Scope, state: State, action: Action) -> Transition:
         case Report(rank=rank, job=job, again=again):
             return workers.report(scope, state, rank, job, again)
         case UpdateConnectorOutput():
-            return connector.update_connector_output(scope, state)
+            return reports.update_connector_output(scope, state)
+    return _step_aside(scope, state, action)
+
+
+def _step_aside(scope: Scope, state: State, action: Action) -> Transition:
+    """Carry out what has to do with loads, sends, and the store from outside."""
+    match action:
+        case LookUp(request=name, failed=failed):
+            return store_lookup.look_up(scope, state, scope.index(name), failed)
+        case ExpireLease(request=name):
+            return store_lookup.expire_lease(scope, state, scope.index(name))
+        case RunLoad(rank=rank, outcome=outcome):
+            return loads.run_load(scope, state, rank, outcome)
+        case ReportLoad(rank=rank, request=name):
+            return loads.report_load(state, rank, scope.index(name))
+        case FinishSend(rank=rank, child=child, request=name):
+            return peers.finish_send(state, rank, child, scope.index(name))
+        case ForeignPut(request=name):
+            return environment.foreign_put(scope, state, scope.index(name))
+        case Evict(rank=rank, group=group, prefix=prefix):
+            return environment.evict(scope, state, rank, group, prefix)
+        case Reset(running=running, store=store):
+            return reset.reset(scope, state, running, store)
     raise NotEnabled("the model schedules by single decisions, not by whole passes")
 
 
@@ -154,13 +243,19 @@ def is_quiescent(scope: Scope, state: State) -> bool:
         and not state.pins
         and not state.queued_tails
         and not state.untold_finished
-        and not state.inbox
-        and not any(rank.queue or rank.outbox for rank in state.ranks)
+        and not state.untold_preempted
+        and not state.held
+        and not (state.inbox or state.load_inbox or state.send_inbox)
+        and not any(
+            rank.queue or rank.outbox or rank.loads or rank.loaded or rank.sends
+            for rank in state.ranks
+        )
     )
 
 
 def observe(scope: Scope, state: State, effects: Effects) -> Observation:
     """Return what an implementation must show after the action that had ``effects``."""
+    names = [spec.name for spec in scope.requests]
     return Observation(
         requests=tuple(
             RequestView(
@@ -170,6 +265,8 @@ def observe(scope: Scope, state: State, effects: Effects) -> Observation:
                 known=known_tokens(spec, request),
                 tables=tuple(table.blocks for table in request.tables),
                 markers=tuple(table.marker for table in request.tables),
+                found=None if request.answer is None else request.answer.length,
+                leased=request.leased,
             )
             for spec, request in zip(scope.requests, state.requests, strict=True)
         ),
@@ -179,13 +276,27 @@ def observe(scope: Scope, state: State, effects: Effects) -> Observation:
         pins=tuple(Pin(pin.job, pin.blocks, pin.ranks_owed) for pin in state.pins),
         queued_tails=tuple(job.job for job in state.queued_tails),
         steps_in_flight=len(state.steps),
-        ranks=tuple(
-            RankView(tuple(job.job for job in rank.queue), rank.outbox, rank.saved)
-            for rank in state.ranks
-        ),
+        ranks=tuple(_rank_view(names, rank) for rank in state.ranks),
         inbox=state.inbox,
-        memory=state.memory,
+        memory=agreed_memory(state),
         store=state.store,
         effects=effects,
         deferred=tuple((entry.steps, entry.blocks) for entry in state.deferred),
+        loads=tuple(LoadView(names[x.request], x.ranks_owed, x.failed) for x in state.loads),
+        held=tuple(Held(names[held.request], held.ranks_owed) for held in state.held),
+        load_inbox=tuple(sorted((names[index], rank) for index, rank, _ in state.load_inbox)),
+        send_inbox=tuple(sorted((names[index], rank) for index, rank in state.send_inbox)),
+        untold=tuple(names[index] for index in state.untold_finished),
+    )
+
+
+def _rank_view(names: list[str], rank: RankWorker) -> RankView:
+    return RankView(
+        queue=tuple(job.job for job in rank.queue),
+        outbox=rank.outbox,
+        saved=rank.saved,
+        loads=tuple(names[index] for index in rank.loads),
+        loaded=tuple(names[index] for index, _ in rank.loaded),
+        sends=tuple((names[index], child) for index, child in rank.sends),
+        skipping=tuple(names[index] for index in rank.skipping),
     )

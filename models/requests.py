@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.models import boundaries, connector, deferred_frees, tables
+from cowtail.models import boundaries, connector, deferred_frees, loads, peers, tables
 from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import Effects, Handoff, Status
 from cowtail.models.scope import Scope
-from cowtail.models.state import BlockTable, Request, State, tokens_in_flight, with_request
+from cowtail.models.state import (
+    BlockTable,
+    HeldRequest,
+    Request,
+    State,
+    tokens_in_flight,
+    with_request,
+)
 from cowtail.models.transition import Transition
 
 
@@ -58,8 +65,12 @@ def abort(scope: Scope, state: State, index: int) -> Transition:
     return attrs.evolve(transition, events=(f"aborted while {phase}", *transition.events))
 
 
-def finish(scope: Scope, state: State, index: int) -> Transition:
-    """Run the finish path: tails, retirement, connector, free; the workers are told later."""
+def finish(scope: Scope, state: State, index: int, *, hold: bool = True) -> Transition:
+    """Run the finish path: tails, retirement, connector, free; the workers are told later.
+
+    With ``hold`` the tables stay while ranks still load into them, or a peer has to send them.
+    """
+    was_loading = state.requests[index].status is Status.LOADING
     state, tails, events = finalize_tails(scope, state, index)
     request = state.requests[index]
     processed = max(0, request.computed - tokens_in_flight(state, index))
@@ -73,8 +84,10 @@ def finish(scope: Scope, state: State, index: int) -> Transition:
     elif tails:
         events += ("tail refused by the connector",)
     request = state.requests[index]
+    held = _hold(scope, state, index, was_loading) if hold else None
+    kept_blocks = (table.blocks if held else () for table in request.tables)
     finished = Request(
-        tables=tuple(BlockTable() for _ in scope.groups),
+        tables=tuple(BlockTable(blocks=blocks) for blocks in kept_blocks),
         status=Status.FINISHED,
         computed=request.computed,
         outputs=request.outputs,
@@ -84,11 +97,24 @@ def finish(scope: Scope, state: State, index: int) -> Transition:
         with_request(state, index, finished),
         untold_finished=(*state.untold_finished, index),
     )
-    freed = tables.blocks_to_free(request.tables)
-    state = deferred_frees.give_back(scope, state, freed, len(state.steps))
+    if held:
+        state = attrs.evolve(state, held=(*state.held, held))
+        events += ("held: its load is under way" if was_loading else "held: to be sent",)
+    else:
+        freed = tables.blocks_to_free(request.tables)
+        state = deferred_frees.give_back(scope, state, freed, len(state.steps))
     if connector.leaves_a_pin(state, index):
         events += ("pin outlives its request",)
     return Transition(state, effects, (*events, "finished"))
+
+
+def _hold(scope: Scope, state: State, index: int, was_loading: bool) -> HeldRequest | None:
+    """Return what keeps the tables of a finishing request, if anything does."""
+    if was_loading:
+        return HeldRequest(index, False, loads.pending_load(state, index).ranks_owed)
+    if peers.retains(scope, state.requests[index]):
+        return HeldRequest(index, True, tuple(range(scope.num_ranks)))
+    return None
 
 
 def finalize_tails(

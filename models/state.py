@@ -13,6 +13,9 @@ from cowtail.models.block_pool import Pool, initial_pool
 from cowtail.models.observations import Copy, Handoff, Key, Marker, Put, Status, StoreEntry
 from cowtail.models.scope import RequestSpec, Scope
 
+Memory = tuple[tuple[str, ...], ...]
+"""What a memory holds, by block and slot."""
+
 
 @attrs.frozen
 class CopyDue:
@@ -41,12 +44,27 @@ class BlockTable:
 
 
 @attrs.frozen
+class Answer:
+    """What a lookup in the store found: the length supplied, in tokens, and how it is keyed.
+
+    ``last_keys``: per group, the number of tokens in the key under which the store has the
+    block that holds token ``length - 1``; it can lie past the hit, where attention was saved
+    further. Empty if nothing was found.
+    """
+
+    length: int = 0
+    last_keys: tuple[int, ...] = ()
+
+
+@attrs.frozen
 class Request:
     """A request as the scheduler holds it.
 
     ``computed`` is optimistic: advanced when a chunk is scheduled. ``placeholders`` counts
     tokens that scheduled steps will sample. ``handed_off`` is a ghost: the (group, boundary)
-    pairs given to the connector in this generation, which no rule reads.
+    pairs given to the connector in this generation, which no rule reads. ``answer`` is that of
+    an asynchronous lookup, until an admission uses it; ``leased``: what it found is protected.
+    ``load_failed``: it computes everything itself from now on.
     """
 
     tables: tuple[BlockTable, ...]
@@ -55,6 +73,9 @@ class Request:
     outputs: int = 0
     placeholders: int = 0
     handed_off: tuple[tuple[int, int], ...] = ()
+    answer: Answer | None = None
+    leased: bool = False
+    load_failed: bool = False
 
 
 @attrs.frozen
@@ -74,7 +95,8 @@ class OpenPass:
     """A scheduling pass that has begun and not ended.
 
     ``registered``: keys that Mamba groups registered or moved in this pass, whose bytes exist
-    only after its step. ``new_blocks``: blocks the step must zero.
+    only after its step. ``new_blocks``: blocks the step must zero. ``loads``: requests whose
+    load was begun.
     """
 
     scheduled: tuple[ScheduledChunk, ...] = ()
@@ -84,14 +106,15 @@ class OpenPass:
     offers: tuple[Handoff, ...] = ()
     registered: tuple[Key, ...] = ()
     new_blocks: tuple[int, ...] = ()
+    loads: tuple[int, ...] = ()
 
 
 @attrs.frozen
 class JobMeta:
     """A store job as it is shipped to the workers.
 
-    ``tables`` are what a prefix save reads by position: the attention tables at emission, per
-    group; a Mamba group's entry is empty, because a state is never found by position (R30).
+    ``tables`` are what a prefix save reads by position: attention and window tables at emission,
+    per group; a Mamba group's entry is empty, because a state is never found by position (R30).
     ``prefill_end`` is where the connector's save window ended. ``live`` is false once the
     request's generation retired.
     """
@@ -113,6 +136,35 @@ class PinnedJob:
     job: int
     request: int
     blocks: tuple[int, ...]
+    ranks_owed: tuple[int, ...]
+
+
+@attrs.frozen
+class PendingLoad:
+    """Tokens [start, end) that the connector ``child`` fills, until every rank has reported it.
+
+    ``last_keys`` are those of the answer that the load goes by, empty for a peer, which knows no
+    keys. ``failed``: some rank that reported could not load.
+    """
+
+    request: int
+    child: int
+    start: int
+    end: int
+    last_keys: tuple[int, ...]
+    ranks_owed: tuple[int, ...]
+    failed: bool = False
+
+
+@attrs.frozen
+class HeldRequest:
+    """A finished request whose tables stay until every rank owed has loaded or sent them.
+
+    ``sending``: it waits for sends; otherwise it was aborted while it loaded.
+    """
+
+    request: int
+    sending: bool
     ranks_owed: tuple[int, ...]
 
 
@@ -155,12 +207,19 @@ class RankWorker:
     """One worker rank: its job queue, jobs done but unreported, durable offset per request.
 
     ``closing``: finished requests whose offset is forgotten once no live job of theirs is queued.
+    ``loads``: requests whose load is queued; ``loaded``: those done with and unreported, each
+    with whether all went well. ``sends``: (request, child) pairs being sent. ``skipping``, in
+    the order of the scope: requests whose jobs do nothing while the store is full.
     """
 
     saved: tuple[int, ...]
     queue: tuple[JobMeta, ...] = ()
     outbox: tuple[int, ...] = ()
     closing: tuple[int, ...] = ()
+    loads: tuple[int, ...] = ()
+    loaded: tuple[tuple[int, bool], ...] = ()
+    sends: tuple[tuple[int, int], ...] = ()
+    skipping: tuple[int, ...] = ()
 
 
 @attrs.frozen
@@ -170,17 +229,28 @@ class Spent:
     preemptions: int = 0
     failed_jobs: int = 0
     repeated_reports: int = 0
+    failed_loads: int = 0
+    failed_lookups: int = 0
+    evictions: int = 0
+    expired_leases: int = 0
+    resets: int = 0
 
 
 @attrs.frozen
 class State:
-    """Everything. ``memory[block][slot]`` is the prefix that the bytes stand for."""
+    """Everything. ``memory[block][slot]`` is the prefix that the bytes stand for.
+
+    ``memory`` is that of every rank, unless loads have set them apart: then it is rank 0's, and
+    ``other_memories`` those of the ranks after it. The load inbox holds (request, rank, went
+    well), the send inbox (request, rank), both sorted. ``foreign_done``: requests whose foreign
+    put has happened.
+    """
 
     pool: Pool
     requests: tuple[Request, ...]
     trackers: tuple[Tracker | None, ...]
     ranks: tuple[RankWorker, ...]
-    memory: tuple[tuple[str, ...], ...]
+    memory: Memory
     open_pass: OpenPass | None = None
     steps: tuple[DeviceStep, ...] = ()
     deferred: tuple[DeferredFree, ...] = ()
@@ -192,6 +262,13 @@ class State:
     store: tuple[StoreEntry, ...] = ()
     spent: Spent = attrs.field(factory=Spent)
     failure: str = ""
+    loads: tuple[PendingLoad, ...] = ()
+    held: tuple[HeldRequest, ...] = ()
+    load_inbox: tuple[tuple[int, int, bool], ...] = ()
+    send_inbox: tuple[tuple[int, int], ...] = ()
+    other_memories: tuple[Memory, ...] = ()
+    foreign_done: tuple[int, ...] = ()
+    untold_preempted: tuple[int, ...] = ()
 
 
 def initial_state(scope: Scope) -> State:
@@ -225,3 +302,8 @@ def with_request(state: State, index: int, request: Request) -> State:
     """Return ``state`` with one request replaced."""
     requests = (*state.requests[:index], request, *state.requests[index + 1 :])
     return attrs.evolve(state, requests=requests)
+
+
+def with_rank(state: State, rank: int, worker: RankWorker) -> State:
+    """Return ``state`` with one rank replaced."""
+    return attrs.evolve(state, ranks=(*state.ranks[:rank], worker, *state.ranks[rank + 1 :]))

@@ -8,14 +8,17 @@ key wins. Only a fully persisted range moves the rank's durable offset, and tail
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
 import attrs
 
+from cowtail.models import boundaries
 from cowtail.models.actions import JobOutcome
 from cowtail.models.errors import NotEnabled
-from cowtail.models.observations import Effects, StoreEntry
+from cowtail.models.memories import memory_of, slots_of
+from cowtail.models.observations import NULL_BLOCK, Effects, StoreEntry
 from cowtail.models.scope import Scope
-from cowtail.models.state import DeviceStep, JobMeta, RankWorker, State
+from cowtail.models.state import DeviceStep, JobMeta, RankWorker, State, with_rank
 from cowtail.models.transition import Transition
 
 Wanted = tuple[int, int, int]
@@ -28,15 +31,16 @@ def receive_metadata(rank: RankWorker, step: DeviceStep) -> RankWorker:
         attrs.evolve(job, live=False) if job.request in step.preempted else job
         for job in rank.queue
     )
-    saved = _cleared(rank.saved, step.preempted)
     queue += step.jobs
     closing = dict.fromkeys((*rank.closing, *step.finished))
-    closed = [index for index in closing if not _has_live_job(queue, index)]
+    closed = tuple(index for index in closing if not _has_live_job(queue, index))
+    forgotten = (*step.preempted, *closed)
     return attrs.evolve(
         rank,
         queue=queue,
-        saved=_cleared(saved, tuple(closed)),
+        saved=_cleared(rank.saved, forgotten),
         closing=tuple(index for index in closing if index not in closed),
+        skipping=tuple(index for index in rank.skipping if index not in forgotten),
     )
 
 
@@ -52,14 +56,23 @@ def run_job_guard(scope: Scope, state: State, rank: int, outcome: JobOutcome) ->
     """Return why a rank cannot run its next job with this outcome, or an empty string."""
     if not 0 <= rank < len(state.ranks):
         return f"there is no rank {rank}"
-    queue = state.ranks[rank].queue
-    if not queue:
+    worker = state.ranks[rank]
+    if not worker.queue:
         return f"rank {rank} has no job queued"
-    if outcome is JobOutcome.FAILED:
-        if state.spent.failed_jobs >= scope.max_failed_jobs:
-            return f"max_failed_jobs={scope.max_failed_jobs} are spent"
-        if not _missing(scope, state, rank, queue[0], _wanted(scope, state, rank, queue[0])):
-            return "nothing has to be put, so nothing can fail"
+    if outcome is JobOutcome.OK:
+        return ""
+    if state.spent.failed_jobs >= scope.max_failed_jobs:
+        return f"max_failed_jobs={scope.max_failed_jobs} are spent"
+    if outcome not in scope.put_failures:
+        return f"{outcome.value} is not among put_failures"
+    job = worker.queue[0]
+    if not job.live or job.request in worker.skipping:
+        return "the job is skipped, so nothing can fail"
+    needed = len(_first_batch(scope, state, rank, job).puts)
+    if not needed:
+        return "nothing has to be put, so nothing can fail"
+    if outcome is JobOutcome.PARTIAL and needed < 2:
+        return "a single put cannot fail in part"
     return ""
 
 
@@ -70,24 +83,84 @@ def run_job(scope: Scope, state: State, rank: int, outcome: JobOutcome) -> Trans
         raise NotEnabled(guard)
     worker = state.ranks[rank]
     job = worker.queue[0]
-    worker = attrs.evolve(worker, queue=worker.queue[1:], outbox=(*worker.outbox, job.job))
+    done = attrs.evolve(worker, queue=worker.queue[1:], outbox=(*worker.outbox, job.job))
     if not job.live:
-        return Transition(_with_rank(state, rank, worker), Effects(), ("retired job skipped",))
-    if outcome is JobOutcome.FAILED:
-        spent = attrs.evolve(state.spent, failed_jobs=state.spent.failed_jobs + 1)
-        events: tuple[str, ...] = ("put failed",)
-        before = _missing(scope, state, rank, job, boundary_puts(job))
-        entries: list[StoreEntry] = []
-        if not before:
-            events = ("put failed", "prefix save failed")
-        state = attrs.evolve(state, spent=spent)
-    else:
-        wanted = _wanted(scope, state, rank, job)
-        entries = put_entries(scope, state, rank, job, wanted)
-        worker = attrs.evolve(worker, saved=saved_after(worker, job))
-        events = ("put succeeded",) if entries else ("everything exists already",)
-    state = attrs.evolve(_with_rank(state, rank, worker), store=_merged(state.store, entries))
-    return Transition(state, Effects(puts=tuple(entries)), events)
+        return Transition(with_rank(state, rank, done), Effects(), ("retired job skipped",))
+    if job.request in worker.skipping:
+        return Transition(with_rank(state, rank, done), Effects(), ("job skipped: store is full",))
+    if outcome is not JobOutcome.OK:
+        return _fail(scope, state, rank, job, done, outcome)
+    offset = durable_offset(scope, state, rank, job)
+    wanted = boundary_puts(job) + prefix_puts(scope, job, offset)
+    entries = put_entries(scope, state, rank, job, wanted)
+    events = ["put succeeded" if entries else "everything exists already"]
+    if offset < worker.saved[job.request]:
+        events.append("durable offset fell")
+    if job.save_to and worker.skipping:
+        events.append("store has space again")
+    done = attrs.evolve(
+        done,
+        saved=saved_after(worker, job),
+        skipping=() if job.save_to else worker.skipping,
+    )
+    return _put(state, rank, done, entries, events)
+
+
+def _fail(
+    scope: Scope, state: State, rank: int, job: JobMeta, done: RankWorker, outcome: JobOutcome
+) -> Transition:
+    """Let the first batch that needs a put fail: a miss later on, never wrong bytes (R18).
+
+    A batch of the prefix save has lowered the durable offset to what is really there, unless it
+    was that very check which failed.
+    """
+    batch = _first_batch(scope, state, rank, job)
+    events = [_STORY[outcome]]
+    if batch.of_prefix:
+        events.append("prefix save failed")
+    if batch.of_prefix and outcome is not JobOutcome.CHECK_FAILED:
+        done = attrs.evolve(done, saved=_with_offset(done.saved, job.request, batch.offset))
+    if outcome is JobOutcome.NO_SPACE:
+        done = attrs.evolve(done, skipping=tuple(sorted((*done.skipping, job.request))))
+    entries: list[StoreEntry] = []
+    if outcome is JobOutcome.PARTIAL:
+        entries = put_entries(scope, state, rank, job, batch.puts[:1])
+    spent = attrs.evolve(state.spent, failed_jobs=state.spent.failed_jobs + 1)
+    return _put(attrs.evolve(state, spent=spent), rank, done, entries, events)
+
+
+_STORY = {
+    JobOutcome.FAILED: "put failed",
+    JobOutcome.PARTIAL: "put failed in part",
+    JobOutcome.NO_SPACE: "put failed: store is full",
+    JobOutcome.CHECK_FAILED: "existence check failed",
+}
+
+
+def _put(
+    state: State, rank: int, worker: RankWorker, entries: list[StoreEntry], events: list[str]
+) -> Transition:
+    state = attrs.evolve(with_rank(state, rank, worker), store=merged(state.store, entries))
+    return Transition(state, Effects(puts=tuple(entries)), tuple(events))
+
+
+@attrs.frozen
+class _Batch:
+    """Puts that a job needs at once; for those of the prefix save, the offset they start from."""
+
+    puts: list[Wanted]
+    of_prefix: bool = False
+    offset: int = 0
+
+
+def _first_batch(scope: Scope, state: State, rank: int, job: JobMeta) -> _Batch:
+    """Return the first batch of a job that has to put something; an empty one if none has."""
+    missing = _missing(scope, state, rank, job, boundary_puts(job))
+    if missing:
+        return _Batch(missing)
+    offset = durable_offset(scope, state, rank, job)
+    missing = _missing(scope, state, rank, job, prefix_puts(scope, job, offset))
+    return _Batch(missing, True, offset)
 
 
 def boundary_puts(job: JobMeta) -> list[Wanted]:
@@ -95,15 +168,45 @@ def boundary_puts(job: JobMeta) -> list[Wanted]:
     return [(put.group, put.block, put.boundary) for put in job.puts]
 
 
+def durable_offset(scope: Scope, state: State, rank: int, job: JobMeta) -> int:
+    """Return how far a rank's prefix of the job's request is really stored, in whole blocks.
+
+    What was stored may have been evicted since: the offset falls to the first block that is gone.
+    """
+    saved = state.ranks[rank].saved[job.request]
+    if not job.save_to or not saved:
+        return saved
+    spec = scope.requests[job.request]
+    present = {(e.group, e.prefix) for e in state.store if e.rank == rank}
+    return min(
+        (
+            column * group.block_size
+            for index, group in enumerate(scope.groups)
+            if not group.is_mamba
+            for column in range(saved // group.block_size)
+            if boundaries.is_retained(scope, spec, index, column)
+            and (index, spec.tokens[: (column + 1) * group.block_size]) not in present
+        ),
+        default=saved,
+    )
+
+
 def prefix_puts(scope: Scope, job: JobMeta, saved: int) -> list[Wanted]:
-    """Return the full attention blocks between this rank's durable offset and ``save_to``."""
+    """Return the full blocks between this rank's durable offset and ``save_to``.
+
+    Of every attention group, and of window groups what is retained; blocks that the window has
+    left behind are null by now, and left out.
+    """
     wanted = []
+    spec = scope.requests[job.request]
     for index, group in enumerate(scope.groups):
         if group.is_mamba:
             continue
         size = group.block_size
         for column in range(saved // size, job.save_to // size):
-            wanted.append((index, job.tables[index][column], (column + 1) * size))
+            block = job.tables[index][column]
+            if block != NULL_BLOCK and boundaries.is_retained(scope, spec, index, column):
+                wanted.append((index, block, (column + 1) * size))
     return wanted
 
 
@@ -111,16 +214,11 @@ def saved_after(worker: RankWorker, job: JobMeta) -> tuple[int, ...]:
     """Return the durable offsets once everything a live job wanted is persisted."""
     if not job.save_to:
         return worker.saved
-    return tuple(
-        job.save_to if index == job.request else offset for index, offset in enumerate(worker.saved)
-    )
+    return _with_offset(worker.saved, job.request, job.save_to)
 
 
-def _wanted(scope: Scope, state: State, rank: int, job: JobMeta) -> list[Wanted]:
-    if not job.live:
-        return []
-    saved = state.ranks[rank].saved[job.request]
-    return boundary_puts(job) + prefix_puts(scope, job, saved)
+def _with_offset(saved: tuple[int, ...], request: int, offset: int) -> tuple[int, ...]:
+    return (*saved[:request], offset, *saved[request + 1 :])
 
 
 def _missing(
@@ -143,20 +241,20 @@ def put_entries(
 ) -> list[StoreEntry]:
     """Read the blocks as they are now, and return what is written for every missing key."""
     tokens = scope.requests[job.request].tokens
+    memory = memory_of(state, rank)
     entries = []
     for group, block, length in _missing(scope, state, rank, job, wanted):
-        slots = (
-            1 if scope.groups[group].is_mamba else (length - 1) % scope.groups[group].block_size + 1
-        )
-        entries.append(StoreEntry(rank, group, tokens[:length], state.memory[block][:slots]))
+        slots = slots_of(scope.groups[group], length)
+        entries.append(StoreEntry(rank, group, tokens[:length], memory[block][:slots]))
     return entries
 
 
-def _merged(store: tuple[StoreEntry, ...], entries: list[StoreEntry]) -> tuple[StoreEntry, ...]:
-    merged = list(store)
+def merged(store: tuple[StoreEntry, ...], entries: Iterable[StoreEntry]) -> tuple[StoreEntry, ...]:
+    """Return the store, which is sorted, with new entries."""
+    result = list(store)
     for entry in entries:
-        merged.insert(bisect_left(merged, entry), entry)
-    return tuple(merged)
+        result.insert(bisect_left(result, entry), entry)
+    return tuple(result)
 
 
 def report_guard(scope: Scope, state: State, rank: int, job: int, again: bool) -> str:
@@ -189,10 +287,6 @@ def report(scope: Scope, state: State, rank: int, job: int, again: bool) -> Tran
         )
     else:
         outbox = tuple(done for done in worker.outbox if done != job)
-        state = _with_rank(state, rank, attrs.evolve(worker, outbox=outbox))
+        state = with_rank(state, rank, attrs.evolve(worker, outbox=outbox))
     inbox = tuple(sorted((*state.inbox, (job, rank))))
     return Transition(attrs.evolve(state, inbox=inbox), Effects(), events)
-
-
-def _with_rank(state: State, rank: int, worker: RankWorker) -> State:
-    return attrs.evolve(state, ranks=(*state.ranks[:rank], worker, *state.ranks[rank + 1 :]))
