@@ -12,7 +12,7 @@ import math
 import attrs
 
 from cowtail.models import block_pool, boundaries
-from cowtail.models.observations import NULL_BLOCK, Effects, Handoff, Put, Status, StoreJob
+from cowtail.models.observations import NULL_BLOCK, Handoff, Put, Status, StoreJob
 from cowtail.models.scope import ChildKind, RequestSpec, Role, Scope
 from cowtail.models.state import (
     JobMeta,

@@ -11,18 +11,18 @@ import math
 
 import attrs
 
-from cowtail.models import workers
+from cowtail.models import peers, workers
 from cowtail.models.errors import NotEnabled
+from cowtail.models.memories import agreed_memory, with_memories
 from cowtail.models.observations import GARBAGE
 from cowtail.models.scope import Scope
 from cowtail.models.state import (
     DeviceStep,
+    Memory,
     ScheduledChunk,
     State,
 )
 from cowtail.models.transition import Transition
-
-Memory = tuple[tuple[str, ...], ...]
 
 
 def execute_guard(state: State) -> str:
@@ -42,11 +42,11 @@ def execute(scope: Scope, state: State) -> Transition:
     )
     state = attrs.evolve(
         state,
-        memory=run_step(scope, state.memory, step),
         steps=(*state.steps[:position], done, *state.steps[position + 1 :]),
         ranks=tuple(workers.receive_metadata(rank, step) for rank in state.ranks),
     )
-    return Transition(state)
+    memories = [run_step(scope, memory, step) for memory in (state.memory, *state.other_memories)]
+    return Transition(peers.queue_sends(scope, with_memories(state, memories), step))
 
 
 def run_step(scope: Scope, memory: Memory, step: DeviceStep) -> Memory:
@@ -108,8 +108,8 @@ def reads_its_prefix(scope: Scope, pages: list[list[str]], chunk: ScheduledChunk
 
 
 def memory_ahead(scope: Scope, state: State) -> Memory:
-    """Return the memory as it will be once every dispatched step has run."""
-    memory = state.memory
+    """Return what every rank's memory will hold once every dispatched step has run."""
+    memory = agreed_memory(state)
     for step in state.steps:
         if not step.executed:
             memory = run_step(scope, memory, step)

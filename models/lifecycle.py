@@ -220,9 +220,9 @@ def _step_aside(scope: Scope, state: State, action: Action) -> Transition:
         case RunLoad(rank=rank, outcome=outcome):
             return loads.run_load(scope, state, rank, outcome)
         case ReportLoad(rank=rank, request=name):
-            return loads.report_load(state, rank, scope.index(name))
+            return loads.report_load(scope, state, rank, scope.index(name))
         case FinishSend(rank=rank, child=child, request=name):
-            return peers.finish_send(state, rank, child, scope.index(name))
+            return peers.finish_send(scope, state, rank, child, scope.index(name))
         case ForeignPut(request=name):
             return environment.foreign_put(scope, state, scope.index(name))
         case Evict(rank=rank, group=group, prefix=prefix):
@@ -284,8 +284,8 @@ def observe(scope: Scope, state: State, effects: Effects) -> Observation:
         deferred=tuple((entry.steps, entry.blocks) for entry in state.deferred),
         loads=tuple(LoadView(names[x.request], x.ranks_owed, x.failed) for x in state.loads),
         held=tuple(Held(names[held.request], held.ranks_owed) for held in state.held),
-        load_inbox=tuple(sorted((names[index], rank) for index, rank, _ in state.load_inbox)),
-        send_inbox=tuple(sorted((names[index], rank) for index, rank in state.send_inbox)),
+        load_inbox=tuple((names[index], rank) for index, rank, _ in state.load_inbox),
+        send_inbox=tuple((names[index], rank) for index, rank in state.send_inbox),
         untold=tuple(names[index] for index in state.untold_finished),
     )
 

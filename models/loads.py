@@ -18,8 +18,8 @@ from cowtail.models.block_pool import Pool
 from cowtail.models.errors import NotEnabled
 from cowtail.models.lookup import Hit
 from cowtail.models.memories import memory_of, slots_of, true_content, with_memories
-from cowtail.models.observations import NULL_BLOCK, Effects, Status
-from cowtail.models.scope import Scope
+from cowtail.models.observations import NULL_BLOCK, Effects, Load, Status
+from cowtail.models.scope import RequestSpec, Scope
 from cowtail.models.state import (
     Answer,
     BlockTable,
@@ -44,15 +44,17 @@ class Supply:
 
 
 def supply(
-    scope: Scope, state: State, index: int, floor: int, *, lookup_failed: bool
+    scope: Scope, state: State, index: int, local: int, *, lookup_failed: bool
 ) -> Supply | None:
-    """Return the first child that supplies more than ``floor`` tokens, and what it supplies.
+    """Return what the request loads, if a child supplies more than the ``local`` hit (R13).
 
-    ``floor`` is the local hit cut to the LCM. An answer that the request holds is the store's.
+    The first child that supplies more than the hit's whole LCMs is chosen, and no other is tried.
+    An answer that the request holds is the store's.
     """
     request = state.requests[index]
     if not scope.loads or request.load_failed:
         return None
+    floor = local - local % boundaries.lcm_block_size(scope)
     for child in range(len(scope.children)):
         answer = store_lookup.NOTHING
         if peers.serving(scope, child):
@@ -61,7 +63,7 @@ def supply(
         elif child == connector.store_child(scope) and not lookup_failed:
             answer = request.answer or store_lookup.ask(scope, state, index)
         if answer.length > floor:
-            return Supply(child, answer)
+            return Supply(child, answer) if answer.length > local else None
     return None
 
 
@@ -92,9 +94,7 @@ def plan_load(scope: Scope, state: State, index: int, hit: Hit, offered: Supply)
     pool = state.pool
     for blocks in adopted:
         pool = block_pool.touch(pool, blocks)
-    missing = [
-        _columns(scope, group, end) - len(blocks) for group, blocks in enumerate(adopted)
-    ]
+    missing = [_columns(scope, group, end) - len(blocks) for group, blocks in enumerate(adopted)]
     reserved = still_needed(scope, scope.requests[index], state.requests[index], end) + sum(
         still_needed(scope, spec, request, request.computed)
         for spec, request in zip(scope.requests, state.requests, strict=True)
@@ -172,6 +172,12 @@ def ship_loads(state: State, begun: tuple[int, ...]) -> State:
     return attrs.evolve(state, ranks=ranks)
 
 
+def emitted(scope: Scope, state: State, begun: tuple[int, ...]) -> tuple[Load, ...]:
+    """Return loads as an observer sees them."""
+    loads = [pending_load(state, index) for index in begun]
+    return tuple(Load(scope.requests[x.request].name, x.child, x.start, x.end) for x in loads)
+
+
 def pending_load(state: State, index: int) -> PendingLoad:
     """Return the load that a request waits for, or whose blocks it still holds."""
     return next(load for load in state.loads if load.request == index)
@@ -205,9 +211,7 @@ def run_load(scope: Scope, state: State, rank: int, outcome: LoadOutcome) -> Tra
         state, went_well = _fill(scope, state, rank, pending_load(state, index))
         if not went_well:
             events = ("load found a key gone",)
-    done = attrs.evolve(
-        worker, loads=worker.loads[1:], loaded=(*worker.loaded, (index, went_well))
-    )
+    done = attrs.evolve(worker, loads=worker.loads[1:], loaded=(*worker.loaded, (index, went_well)))
     return Transition(with_rank(state, rank, done), Effects(), events)
 
 
@@ -246,7 +250,7 @@ def report_load_guard(state: State, rank: int, index: int) -> str:
     return ""
 
 
-def report_load(state: State, rank: int, index: int) -> Transition:
+def report_load(scope: Scope, state: State, rank: int, index: int) -> Transition:
     """Send the completion of a load, well or not, to the scheduler."""
     guard = report_load_guard(state, rank, index)
     if guard:
@@ -256,7 +260,8 @@ def report_load(state: State, rank: int, index: int) -> Transition:
     events = () if worker.loaded[0][0] == index else ("load reported out of order",)
     kept = tuple(entry for entry in worker.loaded if entry[0] != index)
     state = with_rank(state, rank, attrs.evolve(worker, loaded=kept))
-    inbox = tuple(sorted((*state.load_inbox, (index, rank, went_well))))
+    arrived = (*state.load_inbox, (index, rank, went_well))
+    inbox = tuple(sorted(arrived, key=lambda x: (scope.requests[x[0]].name, x[1])))
     return Transition(attrs.evolve(state, load_inbox=inbox), Effects(), events)
 
 
@@ -286,5 +291,7 @@ def fall_back(scope: Scope, state: State, index: int) -> State:
         leased=False,
         load_failed=True,
     )
-    state = attrs.evolve(state, pool=tables.free_tables(state.pool, request.tables))
-    return with_request(state, index, waiting)
+    pool = state.pool
+    for blocks in tables.blocks_to_free(request.tables):
+        pool = block_pool.free(pool, blocks)
+    return with_request(attrs.evolve(state, pool=pool), index, waiting)

@@ -63,7 +63,7 @@ def finish_send_guard(state: State, rank: int, child: int, index: int) -> str:
     return ""
 
 
-def finish_send(state: State, rank: int, child: int, index: int) -> Transition:
+def finish_send(scope: Scope, state: State, rank: int, child: int, index: int) -> Transition:
     """Finish one send; the rank's last one for a request is reported."""
     guard = finish_send_guard(state, rank, child, index)
     if guard:
@@ -73,7 +73,8 @@ def finish_send(state: State, rank: int, child: int, index: int) -> Transition:
     state = with_rank(state, rank, attrs.evolve(worker, sends=sends))
     if _still_sends(state.ranks[rank], index):
         return Transition(state, Effects(), ("sent for one child of several",))
-    inbox = tuple(sorted((*state.send_inbox, (index, rank))))
+    arrived = (*state.send_inbox, (index, rank))
+    inbox = tuple(sorted(arrived, key=lambda x: (scope.requests[x[0]].name, x[1])))
     return Transition(attrs.evolve(state, send_inbox=inbox))
 
 
@@ -123,8 +124,6 @@ def release(scope: Scope, state: State, index: int) -> State:
     request = state.requests[index]
     held = tuple(held for held in state.held if held.request != index)
     freed = tables.blocks_to_free(request.tables)
-    state = deferred_frees.give_back(
-        scope, attrs.evolve(state, held=held), freed, len(state.steps)
-    )
+    state = deferred_frees.give_back(scope, attrs.evolve(state, held=held), freed, len(state.steps))
     empty = tuple(BlockTable() for _ in scope.groups)
     return with_request(state, index, attrs.evolve(request, tables=empty))

@@ -74,9 +74,7 @@ def _consume_loads(scope: Scope, state: State) -> tuple[State, tuple[str, ...]]:
     return state, events
 
 
-def _complete_load(
-    scope: Scope, state: State, load: PendingLoad
-) -> tuple[State, tuple[str, ...]]:
+def _complete_load(scope: Scope, state: State, load: PendingLoad) -> tuple[State, tuple[str, ...]]:
     """Release who was aborted meanwhile; else go on with what is there, or without it."""
     request = state.requests[load.request]
     if request.status is Status.FINISHED:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.models import block_pool, connector
+from cowtail.models import block_pool, connector, scheduler
 from cowtail.models.errors import NotEnabled
-from cowtail.models.observations import Effects
+from cowtail.models.observations import Effects, Status
 from cowtail.models.scope import Role, Scope
 from cowtail.models.state import State
 from cowtail.models.transition import Transition
@@ -41,8 +41,8 @@ def reset(scope: Scope, state: State, running: bool, store: bool) -> Transition:
     state = attrs.evolve(state, spent=spent)
     events: tuple[str, ...] = ()
     if running:
-        for index in reversed(state.running):
-            state, more = preemption.release(scope, state, index)
+        for index in _last_admitted_first(state):
+            state, more = scheduler.take_back(scope, state, index)
             state = attrs.evolve(state, untold_preempted=(*state.untold_preempted, index))
             events += more
     succeeded = not any(state.pool.ref_counts) and not state.deferred
@@ -53,6 +53,11 @@ def reset(scope: Scope, state: State, running: bool, store: bool) -> Transition:
         state = _without_store(state)
         events += ("store reset",)
     return Transition(state, Effects(reset=succeeded), events)
+
+
+def _last_admitted_first(state: State) -> list[int]:
+    running = [i for i, r in enumerate(state.requests) if r.status is Status.RUNNING]
+    return running[::-1]
 
 
 def _without_store(state: State) -> State:

@@ -15,7 +15,9 @@ from cowtail.models import (
     chunking,
     connector,
     deferred_frees,
+    loads,
     lookup,
+    store_lookup,
     tables,
 )
 from cowtail.models.errors import NotEnabled
@@ -36,6 +38,7 @@ from cowtail.models.tables import Allocation
 from cowtail.models.transition import Transition
 
 WAITING = (Status.WAITING, Status.PREEMPTED)
+ADMISSIBLE = (*WAITING, Status.LOADED)
 
 
 def begin_pass(scope: Scope, state: State) -> Transition:
@@ -58,18 +61,21 @@ def begin_pass_guard(scope: Scope, state: State) -> str:
     for index, (spec, request) in enumerate(zip(scope.requests, state.requests, strict=True)):
         if chunking.has_tokens_to_schedule(spec, request):
             return ""
-        if request.status in WAITING and not _plan_admission(scope, opened, index).guard:
+        if request.status in ADMISSIBLE and not _plan_admission(scope, opened, index).guard:
             return ""
     return "there is nothing to schedule and nothing to tell the workers"
 
 
 def _has_metadata(state: State) -> bool:
-    return bool(state.queued_tails or state.untold_finished)
+    return bool(state.queued_tails or state.untold_finished or state.untold_preempted)
 
 
 @attrs.frozen
 class _Plan:
-    """A chunk that a pass could schedule, or the guard that forbids it."""
+    """A chunk or a load that a pass could begin, or the guard that forbids it.
+
+    ``loaded``: what registering a completed load did, before anything is allocated.
+    """
 
     guard: str = ""
     hit: lookup.Hit | None = None
@@ -77,22 +83,36 @@ class _Plan:
     end: int = 0
     pool: block_pool.Pool | None = None
     tables: tuple[BlockTable, ...] = ()
+    loaded: Allocation | None = None
+    load: loads.LoadPlan | None = None
 
 
-def admit_guard(scope: Scope, state: State, index: int) -> str:
+def admit_guard(scope: Scope, state: State, index: int, lookup_failed: bool = False) -> str:
     """Return why a request cannot be admitted now, or an empty string."""
-    return _plan_admission(scope, state, index).guard
+    return _plan_admission(scope, state, index, lookup_failed).guard
 
 
-def _plan_admission(scope: Scope, state: State, index: int) -> _Plan:
+def _plan_admission(scope: Scope, state: State, index: int, lookup_failed: bool = False) -> _Plan:
     spec, request = scope.requests[index], state.requests[index]
     if state.open_pass is None:
         return _Plan("no pass is open")
-    if request.status not in WAITING:
+    if request.status not in ADMISSIBLE:
         return _Plan(f"{spec.name!r} is {request.status.value}, not waiting")
     if state.open_pass.preempted:
         return _Plan("a request was preempted in this pass")
+    if lookup_failed:
+        guard = store_lookup.lookup_failed_guard(scope, state, index)
+        if guard:
+            return _Plan(guard)
+    if request.status is Status.LOADED:
+        return _plan_after_load(scope, state, index)
+    if store_lookup.awaits_answer(scope, state, index):
+        return _Plan(f"the answer of the lookup for {spec.name!r} has not arrived")
     hit = lookup.find_hit(scope, state.pool, spec.tokens[: known_tokens(spec, request)])
+    offered = loads.supply(scope, state, index, hit.length, lookup_failed=lookup_failed)
+    if offered is not None:
+        load = loads.plan_load(scope, state, index, hit, offered)
+        return _Plan(load.guard, load=load)
     end = chunking.chunk_end(scope, spec, request, hit.length)
     if end == hit.length:
         return _Plan("no chunk can be scheduled within the token budget")
@@ -106,6 +126,20 @@ def _plan_admission(scope: Scope, state: State, index: int) -> _Plan:
     if needed > len(state.pool.free):
         return _Plan(f"{needed} blocks are needed, {len(state.pool.free)} are free")
     return _Plan("", hit, hit.length, end, state.pool, adopted)
+
+
+def _plan_after_load(scope: Scope, state: State, index: int) -> _Plan:
+    """Plan the first chunk after a load: keys first, for they say whether a copy is due."""
+    spec, request = scope.requests[index], state.requests[index]
+    end = chunking.chunk_end(scope, spec, request, request.computed)
+    if end == request.computed:
+        return _Plan("no chunk can be scheduled within the token budget")
+    loaded = Allocation(state.pool, request.tables)
+    loaded = tables.register_keys(scope, spec, loaded, request.computed)
+    needed = tables.blocks_needed(scope, loaded.tables, end)
+    if needed > len(loaded.pool.free):
+        return _Plan(f"{needed} blocks are needed, {len(loaded.pool.free)} are free")
+    return _Plan("", None, request.computed, end, loaded.pool, loaded.tables, loaded)
 
 
 def state_computed_in_this_pass(scope: Scope, state: State, hit: lookup.Hit) -> bool:
@@ -135,15 +169,29 @@ def copies_what_this_pass_writes(
     return any(t.copy_due is not None and t.copy_due.source in written for t in adopted)
 
 
-def admit(scope: Scope, state: State, index: int) -> Transition:
-    """Adopt the longest local hit and schedule the first chunk."""
-    plan = _plan_admission(scope, state, index)
+def admit(scope: Scope, state: State, index: int, lookup_failed: bool = False) -> Transition:
+    """Adopt the longest local hit and schedule the first chunk, or begin the load of a longer one.
+
+    Whatever comes of it, an answer that the request held is used up.
+    """
+    plan = _plan_admission(scope, state, index, lookup_failed)
     if plan.guard:
         raise NotEnabled(plan.guard)
-    assert state.open_pass is not None
+    events = []
+    if lookup_failed:
+        state = store_lookup.with_failed_lookup(state)
+        events.append("lookup failed")
+    if plan.load is not None:
+        begun = loads.begin_load(scope, state, index, plan.load)
+        return attrs.evolve(begun, events=(*events, *begun.events))
+    if plan.loaded is not None:
+        return _schedule_after_load(scope, state, index, plan, plan.loaded)
     assert plan.hit is not None
     assert plan.pool is not None
-    events = []
+    if scope.loads:
+        request = attrs.evolve(state.requests[index], answer=None, leased=False)
+        state = with_request(state, index, request)
+    assert state.open_pass is not None
     if plan.hit.length:
         events.append("prefix hit")
     if state.requests[index].status is Status.PREEMPTED:
@@ -156,6 +204,21 @@ def admit(scope: Scope, state: State, index: int) -> Transition:
     opened = attrs.evolve(state.open_pass, admitted=(*state.open_pass.admitted, index))
     state = attrs.evolve(state, open_pass=opened)
     return _schedule(scope, state, index, attrs.evolve(plan, pool=pool), tuple(events))
+
+
+def _schedule_after_load(
+    scope: Scope, state: State, index: int, plan: _Plan, loaded: Allocation
+) -> Transition:
+    """Schedule the first chunk after a load; what registering its keys did is of this pass."""
+    assert state.open_pass is not None
+    opened = attrs.evolve(
+        state.open_pass,
+        admitted=(*state.open_pass.admitted, index),
+        offers=state.open_pass.offers + loaded.offers,
+        registered=state.open_pass.registered + loaded.registered,
+    )
+    state = attrs.evolve(state, open_pass=opened)
+    return _schedule(scope, state, index, plan, ("continued after a load", *loaded.events))
 
 
 def _copies_from_registered_tail(state: State, plan: _Plan) -> bool:
@@ -269,7 +332,7 @@ def preempt_guard(scope: Scope, state: State, index: int) -> str:
         return f"{spec.name!r} is {state.requests[index].status.value}, not running"
     if is_scheduled(state, index):
         return f"{spec.name!r} is scheduled in this pass already"
-    if state.open_pass.admitted:
+    if state.open_pass.admitted or state.open_pass.loads:
         return "a request was admitted in this pass"
     if state.spent.preemptions >= scope.max_preemptions and not _lacks_blocks(scope, state):
         return f"no request lacks blocks, and max_preemptions={scope.max_preemptions} are spent"
@@ -294,6 +357,16 @@ def preempt(scope: Scope, state: State, index: int) -> Transition:
     opened = state.open_pass
     assert opened is not None
     free_of_charge = _lacks_blocks(scope, state)
+    spent = state.spent
+    if not free_of_charge:
+        spent = attrs.evolve(spent, preemptions=spent.preemptions + 1)
+    opened = attrs.evolve(opened, preempted=(*opened.preempted, index))
+    state, events = take_back(scope, attrs.evolve(state, open_pass=opened, spent=spent), index)
+    return Transition(state, Effects(), events)
+
+
+def take_back(scope: Scope, state: State, index: int) -> tuple[State, tuple[str, ...]]:
+    """Free a running request's blocks and let it wait again; its chunks in flight are stale."""
     request = state.requests[index]
     events = ["preempted"]
     if tokens_in_flight(state, index):
@@ -302,23 +375,17 @@ def preempt(scope: Scope, state: State, index: int) -> Transition:
         events.append("preempted with a job in flight")
     if any(table.marker is not None for table in request.tables):
         events.append("tail dropped: preempted")
-    spent = state.spent
-    if not free_of_charge:
-        spent = attrs.evolve(spent, preemptions=spent.preemptions + 1)
-    state = attrs.evolve(
-        state,
-        open_pass=attrs.evolve(opened, preempted=(*opened.preempted, index)),
-        steps=tuple(_with_stale_chunks(step, index) for step in state.steps),
-        spent=spent,
-    )
+    steps = tuple(_with_stale_chunks(step, index) for step in state.steps)
+    state = attrs.evolve(state, steps=steps)
     freed = tables.blocks_to_free(request.tables)
     state = deferred_frees.give_back(scope, state, freed, len(state.steps))
     released = Request(
         tables=tuple(BlockTable() for _ in scope.groups),
         status=Status.PREEMPTED,
         outputs=request.outputs,
+        load_failed=request.load_failed,
     )
-    return Transition(with_request(state, index, released), Effects(), tuple(events))
+    return with_request(state, index, released), tuple(events)
 
 
 def _with_stale_chunks(step: DeviceStep, index: int) -> DeviceStep:
@@ -333,7 +400,8 @@ def end_pass_guard(scope: Scope, state: State) -> str:
     """Return why the pass cannot end, or an empty string."""
     if state.open_pass is None:
         return "no pass is open"
-    if state.open_pass.scheduled or state.open_pass.preempted or _has_metadata(state):
+    opened = state.open_pass
+    if opened.scheduled or opened.preempted or opened.loads or _has_metadata(state):
         return ""
     return "nothing is scheduled and there is nothing to tell the workers"
 
@@ -359,19 +427,21 @@ def end_pass(scope: Scope, state: State) -> Transition:
         copies=opened.copies,
         new_blocks=opened.new_blocks,
         jobs=built.jobs,
-        preempted=opened.preempted,
+        preempted=(*state.untold_preempted, *opened.preempted),
         finished=state.untold_finished,
     )
     state = attrs.evolve(
-        state,
+        loads.ship_loads(state, opened.loads),
         open_pass=None,
         steps=(*state.steps, step),
         untold_finished=(),
+        untold_preempted=(),
     )
     state = deferred_frees.give_back(scope, state, [retained], len(state.steps))
     effects = Effects(
         copies=opened.copies,
         handoffs=opened.offers if boundaries.saves(scope.role) else (),
         jobs=connector.emitted(scope, built.jobs),
+        loads=loads.emitted(scope, state, opened.loads),
     )
     return Transition(state, effects, built.events)

@@ -242,8 +242,8 @@ class State:
 
     ``memory`` is that of every rank, unless loads have set them apart: then it is rank 0's, and
     ``other_memories`` those of the ranks after it. The load inbox holds (request, rank, went
-    well), the send inbox (request, rank), both sorted. ``foreign_done``: requests whose foreign
-    put has happened.
+    well), the send inbox (request, rank), both sorted by name and rank. ``foreign_done``:
+    requests whose foreign put has happened.
     """
 
     pool: Pool

@@ -63,9 +63,7 @@ def keys_on_every_rank(scope: Scope, state: State) -> frozenset[Key]:
     return frozenset(key for key, ranks in count.items() if ranks == scope.num_ranks)
 
 
-def _last_keys(
-    scope: Scope, present: frozenset[Key], tokens: str, length: int
-) -> tuple[int, ...]:
+def _last_keys(scope: Scope, present: frozenset[Key], tokens: str, length: int) -> tuple[int, ...]:
     """Return per group how the block of the last token is keyed: at ``length``, or further on."""
     ends = []
     for index, group in enumerate(scope.groups):
@@ -79,7 +77,7 @@ def _last_keys(
         )
         end = next(found, None)
         if end is None:
-            raise LifecycleError(f"a hit of {length} tokens has no key for its end in group {index}")
+            raise LifecycleError(f"group {index} has no key where a hit of {length} ends")
         ends.append(end)
     return tuple(ends)
 

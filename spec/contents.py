@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cowtail.models.device import Memory
 from cowtail.models.observations import Key
 from cowtail.models.scope import Scope
+from cowtail.models.state import Memory
 
 
 def contradiction(scope: Scope, memory: Memory, block: int, key: Key) -> str | None:

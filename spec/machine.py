@@ -4,12 +4,13 @@ Two states share a key when no property and no future can tell them apart:
 
 - **blocks** are interchangeable (allocation goes by position in the free list, not by id), so
   they are renamed in the order in which the state mentions them, free list first;
-- **ranks** are interchangeable, so they are sorted by everything that a state says of them;
+- **ranks** are interchangeable, so they are sorted by everything that a state says of them
+  (not where resets are possible: those of the store ask rank 0);
 - **requests of equal prompt and length** are interchangeable, so the smallest of the packed
-  keys over their orders is taken;
+  keys over their orders is taken (not where they load or are held: reports go by name);
 - **job ids** only ever grow, so they are renamed in order;
-- what nothing can read any more is left out: bytes of free blocks without keys, counts of
-  finished requests.
+- what nothing can read any more is left out: counts of finished requests, and bytes of free
+  blocks without keys, unless loads are possible, for which blocks are not zeroed.
 
 >>> from cowtail.spec.scopes import scope_named
 >>> machine = LifecycleMachine(scope_named("lone_producer"))
@@ -26,12 +27,20 @@ from typing import Any
 
 import attrs
 
-from cowtail.models import lifecycle
+from cowtail.models import lifecycle, peers
 from cowtail.models.actions import Action
 from cowtail.models.errors import LifecycleError
 from cowtail.models.observations import NULL_BLOCK, Key, Status
 from cowtail.models.scope import Scope
-from cowtail.models.state import JobMeta, OpenPass, Request, ScheduledChunk, State
+from cowtail.models.state import (
+    JobMeta,
+    Memory,
+    OpenPass,
+    RankWorker,
+    Request,
+    ScheduledChunk,
+    State,
+)
 
 _MARSHAL_VERSION = 2  # later versions encode object identity, which differs between equal keys
 
@@ -73,15 +82,20 @@ class LifecycleMachine:
     def key(self, state: State) -> bytes:
         """Return the packed search key."""
         if not self.symmetry:
-            return _pack(state, _Renaming.identity(self.scope, state))
+            return _pack(self.scope, state, _Renaming.identity(self.scope, state))
         return min(
-            _pack(state, _Renaming.canonical(self.scope, state, order))
+            _pack(self.scope, state, _Renaming.canonical(self.scope, state, order))
             for order in _request_orders(state, self._equal)
         )
 
 
 def _classes_of_equal_requests(scope: Scope) -> tuple[tuple[int, ...], ...]:
-    """Return the indices of requests that differ in name only, class by class."""
+    """Return the indices of requests that differ in name only, class by class.
+
+    None where reports are consumed in the order of names: that order then matters.
+    """
+    if scope.loads or peers.retaining(scope):
+        return ()
     classes: dict[object, list[int]] = {}
     for index, spec in enumerate(scope.requests):
         abortable = scope.may_abort is None or spec.name in scope.may_abort
@@ -176,11 +190,12 @@ class _Renaming:
         """Rename blocks, ranks and jobs canonically, given the order of requests."""
         request = _inverse(order)
         job = _job_names(state)
-        ranks = _rank_order(state, order, request, job)
+        block = _block_names(state, order)
+        ranks = tuple(range(len(state.ranks)))
+        if not scope.max_resets:
+            ranks = _rank_order(scope, state, order, block, request, job)
         index_of = {spec.name: index for index, spec in enumerate(scope.requests)}
-        return cls(
-            order, ranks, _block_names(state, order), request, _inverse(ranks), job, index_of
-        )
+        return cls(order, ranks, block, request, _inverse(ranks), job, index_of)
 
 
 def _inverse(order: tuple[int, ...]) -> list[int]:
@@ -190,18 +205,20 @@ def _inverse(order: tuple[int, ...]) -> list[int]:
     return names
 
 
-def _pack(state: State, new: _Renaming) -> bytes:
+def _pack(scope: Scope, state: State, new: _Renaming) -> bytes:
     """Return the state, renamed and without what cannot be read, as bytes."""
     block, request, job = new.block, new.request, new.job
     pool = state.pool
-    live = _blocks_that_can_be_read(state)
+    live = _blocks_that_can_be_read(scope, state)
+    memories = _memories_apart(state, live)
+    ordered = [memories[r] for r in new.ranks] if memories else [state.memory]
     packed: Any = (
         tuple(block[b] for b in pool.free),
         tuple(
             (
                 pool.ref_counts[b],
                 tuple((key.group, key.prefix) for key in pool.keys[b]),
-                state.memory[b] if b in live else (),
+                tuple(memory[b] for memory in ordered) if b in live else (),
             )
             for b in _inverse(tuple(block))
         ),
@@ -239,14 +256,66 @@ def _pack(state: State, new: _Renaming) -> bytes:
                 tuple(job[done] for done in state.ranks[r].outbox),
                 tuple(state.ranks[r].saved[index] for index in new.requests),
                 tuple(request[index] for index in state.ranks[r].closing),
+                _loads_and_sends(state.ranks[r], request),
                 tuple((e.group, e.prefix, e.content) for e in state.store if e.rank == r),
             )
             for r in new.ranks
         ),
+        _waits(state, new),
         attrs.astuple(state.spent),
         state.failure,
     )
     return marshal.dumps(packed, _MARSHAL_VERSION)
+
+
+def _loads_and_sends(rank: RankWorker, request: list[int]) -> tuple[object, ...]:
+    """Return what a rank does beside its jobs."""
+    return (
+        tuple(request[index] for index in rank.loads),
+        tuple((request[index], went_well) for index, went_well in rank.loaded),
+        tuple(sorted((request[index], child) for index, child in rank.sends)),
+        tuple(sorted(request[index] for index in rank.skipping)),
+    )
+
+
+def _waits(state: State, new: _Renaming) -> tuple[object, ...]:
+    """Return what loads, sends and the store's outside have to say beside requests and ranks."""
+    request, rank = new.request, new.rank
+    return (
+        tuple(
+            (
+                request[load.request],
+                load.child,
+                load.start,
+                load.end,
+                load.last_keys,
+                tuple(sorted(rank[r] for r in load.ranks_owed)),
+                load.failed,
+            )
+            for load in state.loads
+        ),
+        tuple(
+            (
+                request[held.request],
+                held.sending,
+                tuple(sorted(rank[r] for r in held.ranks_owed)),
+            )
+            for held in state.held
+        ),
+        tuple(sorted((request[i], rank[r], went_well) for i, r, went_well in state.load_inbox)),
+        tuple(sorted((request[index], rank[r]) for index, r in state.send_inbox)),
+        tuple(sorted(request[index] for index in state.foreign_done)),
+        tuple(request[index] for index in state.untold_preempted),
+    )
+
+
+def _memories_apart(state: State, live: set[int]) -> tuple[Memory, ...]:
+    """Return every rank's memory, if they differ in what can be read; else nothing."""
+    if not state.other_memories:
+        return ()
+    memories = (state.memory, *state.other_memories)
+    apart = any(memory[b] != state.memory[b] for memory in memories for b in live)
+    return memories if apart else ()
 
 
 def _block_names(state: State, order: tuple[int, ...]) -> list[int]:
@@ -286,9 +355,20 @@ def _job_names(state: State) -> dict[int, int]:
 
 
 def _rank_order(
-    state: State, order: tuple[int, ...], request: list[int], job: dict[int, int]
+    scope: Scope,
+    state: State,
+    order: tuple[int, ...],
+    block: list[int],
+    request: list[int],
+    job: dict[int, int],
 ) -> tuple[int, ...]:
     """Return the ranks in canonical order: by everything that the state says of each."""
+    memories: tuple[Memory, ...] = ()
+    blocks: list[int] = []
+    if state.other_memories:
+        live = _blocks_that_can_be_read(scope, state)
+        memories = _memories_apart(state, live)
+        blocks = sorted(live, key=lambda b: block[b])
 
     def said_of(rank: int) -> tuple[object, ...]:
         worker = state.ranks[rank]
@@ -297,6 +377,12 @@ def _rank_order(
             tuple(job[done] for done in worker.outbox),
             tuple(worker.saved[index] for index in order),
             tuple(request[index] for index in worker.closing),
+            _loads_and_sends(worker, request),
+            tuple(rank in load.ranks_owed for load in state.loads),
+            tuple(rank in held.ranks_owed for held in state.held),
+            sorted((request[i], well) for i, r, well in state.load_inbox if r == rank),
+            sorted(request[index] for index, r in state.send_inbox if r == rank),
+            tuple(memories[rank][b] for b in blocks) if memories else (),
             tuple(rank in pin.ranks_owed for pin in state.pins),
             tuple(job[done] for done, r in state.inbox if r == rank),
             tuple((e.group, e.prefix, e.content) for e in state.store if e.rank == rank),
@@ -305,9 +391,14 @@ def _rank_order(
     return tuple(sorted(range(len(state.ranks)), key=said_of))
 
 
-def _blocks_that_can_be_read(state: State) -> set[int]:
-    """Return the blocks whose bytes matter: referenced, keyed, or wanted by a job or a step."""
+def _blocks_that_can_be_read(scope: Scope, state: State) -> set[int]:
+    """Return the blocks whose bytes matter: referenced, keyed, or wanted by a job or a step.
+
+    All, if loads are possible: what they do not fill of a block they leave as it is.
+    """
     pool = state.pool
+    if scope.loads:
+        return set(range(1, len(state.memory)))
     live = {b for b, count in enumerate(pool.ref_counts) if count or pool.keys[b]}
     metas = [*state.queued_tails, *(meta for rank in state.ranks for meta in rank.queue)]
     for step in state.steps:
@@ -336,7 +427,8 @@ def _request(state: State, index: int, block: list[int]) -> tuple[object, ...]:
     if request.status in (Status.FINISHED, Status.NEW):
         handed_twice = len(set(request.handed_off)) < len(request.handed_off)
         ran_to_its_end = request.status is Status.FINISHED and request.outputs
-        return (request.status.value, handed_twice, ran_to_its_end)
+        held = tuple(tuple(block[b] for b in table.blocks) for table in request.tables)
+        return (request.status.value, handed_twice, ran_to_its_end, held if any(held) else ())
     tracker = state.trackers[index]
     return (
         request.status.value,
@@ -344,6 +436,9 @@ def _request(state: State, index: int, block: list[int]) -> tuple[object, ...]:
         request.outputs,
         request.placeholders,
         tuple(sorted(request.handed_off)),
+        None if request.answer is None else attrs.astuple(request.answer),
+        request.leased,
+        request.load_failed,
         None if tracker is None else attrs.astuple(tracker),
         tuple(
             (
@@ -387,6 +482,7 @@ def _pass(opened: OpenPass, new: _Renaming) -> tuple[object, ...]:
         ),
         tuple((key.group, key.prefix) for key in opened.registered),
         tuple(new.block[b] for b in opened.new_blocks),
+        tuple(new.request[index] for index in opened.loads),
     )
 
 
