@@ -122,4 +122,5 @@ def replay_boundary(scope: Scope, spec: RequestSpec) -> int:
 
 
 def is_retained(scope: Scope, spec: RequestSpec, group: int, column: int) -> bool:
+    """Whether a full block is stored by its position, as all attention blocks are."""
     return True
