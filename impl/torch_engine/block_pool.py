@@ -139,6 +139,16 @@ class BlockPool:
         self._keys[block].append(key)
         self._cached.setdefault(key, {})[block] = None
 
+    def drop_key(self, block: int, key: Key) -> None:
+        """Evict one key of ``block``, if it has it."""
+        if key not in self._keys[block]:
+            return
+        self._keys[block].remove(key)
+        holders = self._cached[key]
+        del holders[block]
+        if not holders:
+            del self._cached[key]
+
     def drop_keys(self, block: int) -> None:
         """Evict every key of ``block``; its references stay."""
         for key in self._keys[block]:

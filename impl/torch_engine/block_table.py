@@ -15,7 +15,8 @@ class BlockTable:
     ``num_cached``: leading blocks that were considered for keys. ``copy_at``: the index of the
     block that must be copied at the next allocation. ``retired``: index below which a Mamba
     group has given its states back. ``last_state``: index of the state that the running one
-    was copied from. ``marker``: the registered partial tail.
+    was copied from. ``marker``: the registered partial tail. ``allocated``: whether blocks
+    were allocated in this life; a load counts.
     """
 
     blocks: list[int] = attrs.field(factory=list)
@@ -24,6 +25,7 @@ class BlockTable:
     retired: int = 0
     last_state: int | None = None
     marker: Marker | None = None
+    allocated: bool = False
 
     def give_back(self, index: int, pool: BlockPool) -> None:
         """Null one entry and free its block."""
@@ -37,12 +39,28 @@ class PassRecord:
 
     ``copies`` and ``handoffs`` in the order made. ``new_blocks`` are zeroed by the step.
     ``mamba_keys`` are the keys whose states the pass's own step has yet to compute or copy.
+    ``registered`` are the keys of each request's chunk, and the blocks that got them.
     """
 
     copies: list[Copy] = attrs.field(factory=list)
     handoffs: list[Handoff] = attrs.field(factory=list)
     new_blocks: list[int] = attrs.field(factory=list)
     mamba_keys: set[Key] = attrs.field(factory=set)
+    registered: dict[str, list[tuple[int, Key]]] = attrs.field(factory=dict)
+
+    def note_key(self, request_name: str, block: int, key: Key) -> None:
+        """Note a key that a request's chunk gave to a block."""
+        self.registered.setdefault(request_name, []).append((block, key))
+
+    def withdraw(self, request_name: str) -> list[tuple[int, Key]]:
+        """Drop a request's offers; return the keys that its chunk registered, and their blocks."""
+        self.handoffs[:] = [each for each in self.handoffs if each.request != request_name]
+        return self.registered.pop(request_name, [])
+
+    def forget_keys(self) -> None:
+        """Forget, at the end of the pass, which keys it registered."""
+        self.mamba_keys.clear()
+        self.registered.clear()
 
     def drain_handoffs(self) -> tuple[Handoff, ...]:
         """Return the handoffs offered in this pass, once."""

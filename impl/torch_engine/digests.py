@@ -28,6 +28,9 @@ PRIME = 2**31 - 1
 
 FOLD = 1_103_515_245
 MIX = 613_566_757
+REJECTED = "\0"
+"""The token of a draft that is not accepted: no request has it."""
+
 CHAIN = (FOLD + MIX) % PRIME
 """``A(t+1) = CHAIN * A(t) + c(t)``: the two lines of the recurrence in one."""
 
@@ -42,6 +45,18 @@ def token_terms(tokens: str, start: int = 0) -> list[int]:
         ((ord(token) + 1) * _TOKEN + (start + offset + 1) * _POSITION) % PRIME
         for offset, token in enumerate(tokens)
     ]
+
+
+def prefix_states(tokens: str) -> list[tuple[int, int]]:
+    """Return ``A(0) .. A(n)`` of n tokens, each as what no rank and what each rank's term adds.
+
+    On a rank it is the first plus the second times ``rank_term``.
+    """
+    states = [(0, 0)]
+    for term in token_terms(tokens):
+        state, share = states[-1]
+        states.append(((CHAIN * state + term) % PRIME, (CHAIN * share + 1) % PRIME))
+    return states
 
 
 def rank_term(rank: int) -> int:

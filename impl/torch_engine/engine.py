@@ -20,7 +20,6 @@ import attrs
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
 from cowtail.impl.torch_engine.block_table import PassRecord
-from cowtail.impl.torch_engine.chunking import Chunking
 from cowtail.impl.torch_engine.errors import EngineError
 from cowtail.impl.torch_engine.faults import parts_with
 from cowtail.impl.torch_engine.forward import StepPlanner
@@ -28,6 +27,7 @@ from cowtail.impl.torch_engine.kv_cache_manager import KVCacheManager
 from cowtail.impl.torch_engine.layout import CacheLayout
 from cowtail.impl.torch_engine.memory import PagedMemory
 from cowtail.impl.torch_engine.observer import Observer
+from cowtail.impl.torch_engine.policy import SchedulingPolicy
 from cowtail.impl.torch_engine.scheduler import Scheduler, SchedulerOutput
 from cowtail.impl.torch_engine.store import InMemoryStore
 from cowtail.impl.torch_engine.streams import Event, StreamKind, new_stream, require_device
@@ -35,7 +35,7 @@ from cowtail.impl.torch_engine.worker import Worker
 from cowtail.models import actions
 from cowtail.models.actions import Action
 from cowtail.models.observations import Effects, Observation
-from cowtail.models.scope import Scope
+from cowtail.models.scope import GroupKind, Scope
 
 
 @attrs.define(eq=False)
@@ -75,14 +75,26 @@ class TorchEngine:
         parts = parts_with(faults)
         self.scope = scope
         self.pool: BlockPool = parts.pool(scope.num_blocks)
-        lookup = parts.lookup(CacheLayout.of(scope))
+        layout = CacheLayout.of(scope)
+        lookup = parts.lookup(layout)
         fence = parts.fence(self.pool, defers=scope.defer_frees)
-        cache = KVCacheManager(
-            scope, self.pool, parts.attention, parts.mamba, PassRecord(), lookup, fence
-        )
+        managers = {
+            GroupKind.FULL_ATTENTION: parts.attention,
+            GroupKind.SLIDING_WINDOW: parts.window,
+            GroupKind.MAMBA: parts.mamba,
+        }
+        retention = parts.retention(layout, scope.retention_interval)
+        cache = KVCacheManager(scope, self.pool, managers, PassRecord(), retention, lookup, fence)
         ledger = parts.ledger(self.pool, scope.num_ranks)
         connector = parts.connector(scope, self.pool, ledger)
-        self.scheduler: Scheduler = parts.scheduler(scope, cache, connector, Chunking(scope))
+        self.scheduler: Scheduler = parts.scheduler(
+            scope,
+            cache,
+            connector,
+            parts.chunking(scope),
+            SchedulingPolicy(scope.policy),
+            parts.worker_tables(len(scope.groups)),
+        )
         self.store = InMemoryStore()
         self.workers: list[Worker] = [
             parts.worker(
@@ -95,7 +107,7 @@ class TorchEngine:
             )
             for rank in range(scope.num_ranks)
         ]
-        self._planner = StepPlanner(scope, where)
+        self._planner = StepPlanner(scope, where, parts.states)
         self._steps: deque[_Step] = deque()
         self._inbox: list[tuple[int, int]] = []
         self._effects = Effects()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
 from cowtail.impl.torch_engine.block_table import BlockTable, PassRecord
-from cowtail.impl.torch_engine.group_manager import FullAttentionManager
+from cowtail.impl.torch_engine.group_manager import FullAttentionManager, SlidingWindowManager
 from cowtail.impl.torch_engine.mamba_manager import MambaManager
 from cowtail.impl.torch_engine.request import Request, ScheduledChunk
+from cowtail.impl.torch_engine.retention import Retention
 from cowtail.impl.torch_engine.scheduler import Scheduler
 from cowtail.models.observations import Handoff, Key, Marker
 from cowtail.models.scope import Scope
@@ -32,8 +33,15 @@ class TrustsMarkerAtFinish(MambaManager):
 class RemembersTailTwice(MambaManager):
     """The finish path has a record of its own, which copy-on-write does not know of."""
 
-    def __init__(self, scope: Scope, index: int, pool: BlockPool, record: PassRecord) -> None:
-        super().__init__(scope, index, pool, record)
+    def __init__(
+        self,
+        scope: Scope,
+        index: int,
+        pool: BlockPool,
+        record: PassRecord,
+        retention: Retention,
+    ) -> None:
+        super().__init__(scope, index, pool, record, retention)
         self._tails: dict[str, Marker] = {}
 
     def register_tail(self, request: Request, table: BlockTable, marker: Marker) -> None:
@@ -83,6 +91,14 @@ class FreesHeadFirst(FullAttentionManager):
     def forget(self, request: Request) -> list[int]:
         """Return the blocks in table order."""
         return super().forget(request)[::-1]
+
+
+class GivesBackWindowEarly(SlidingWindowManager):
+    """A window is taken to end one token sooner, so that a block it still reaches is given back."""
+
+    def columns_skipped(self, computed: int) -> int:
+        """Count the token after the next one."""
+        return super().columns_skipped(computed + 1)
 
 
 class CountsStaleOutput(Scheduler):

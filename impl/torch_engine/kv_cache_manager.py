@@ -5,18 +5,22 @@ A hit must suit every group; an allocation must fit for all groups or for none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import attrs
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
 from cowtail.impl.torch_engine.block_table import PassRecord
+from cowtail.impl.torch_engine.chunking import Extent
 from cowtail.impl.torch_engine.errors import EngineError
 from cowtail.impl.torch_engine.fence import FreeFence
-from cowtail.impl.torch_engine.group_manager import FullAttentionManager, GroupManager
+from cowtail.impl.torch_engine.group_manager import GroupManager
 from cowtail.impl.torch_engine.lookup import Hit, JointLookup, PoolKeys
 from cowtail.impl.torch_engine.mamba_manager import MambaManager
 from cowtail.impl.torch_engine.request import Request, ScheduledChunk
+from cowtail.impl.torch_engine.retention import Retention
 from cowtail.models.observations import Copy, Handoff, Marker
-from cowtail.models.scope import Scope
+from cowtail.models.scope import GroupKind, Scope
 
 
 class KVCacheManager:
@@ -26,9 +30,9 @@ class KVCacheManager:
         self,
         scope: Scope,
         pool: BlockPool,
-        attention: type[FullAttentionManager],
-        mamba: type[MambaManager],
+        managers: Mapping[GroupKind, type[GroupManager]],
         record: PassRecord,
+        retention: Retention,
         lookup: JointLookup,
         fence: FreeFence,
     ) -> None:
@@ -38,14 +42,19 @@ class KVCacheManager:
         self.fence = fence
         self._keys = PoolKeys(pool)
         self.groups: tuple[GroupManager, ...] = tuple(
-            (mamba if group.is_mamba else attention)(scope, index, pool, record)
+            managers[group.kind](scope, index, pool, record, retention)
             for index, group in enumerate(scope.groups)
         )
         self._mamba = [g for g in self.groups if isinstance(g, MambaManager)]
 
     def find_hit(self, request: Request) -> Hit:
-        """Return the longest prefix, short of the last known token, that all groups have."""
-        return self.lookup.find(self._keys, request.prefix(request.known))
+        """Return the longest prefix, short of the last known token, that all groups have.
+
+        Its tables hold what is adopted: nulls where a window does not reach.
+        """
+        hit = self.lookup.find(self._keys, request.prefix(request.known))
+        tables = [g.adoptable(hit.tables[g.index], hit.length) for g in self.groups]
+        return attrs.evolve(hit, tables=tuple(tables))
 
     def hit_of_this_pass(self, hit: Hit) -> bool:
         """Whether a hit ends on a state that this pass's own step has yet to produce."""
@@ -69,40 +78,70 @@ class KVCacheManager:
                 return True
         return False
 
-    def allocate(self, request: Request, end: int, hit: Hit | None) -> None:
-        """Make the tables hold ``end`` tokens and key what is known of them.
+    def allocate(self, request: Request, extent: Extent, hit: Hit | None) -> None:
+        """Make the tables hold the tokens of a chunk, and key what is known of them.
 
         ``hit`` is given at admission; ``request.computed`` includes it already. Raises
-        EngineError if the blocks do not fit.
+        EngineError, and changes nothing, if the blocks do not fit.
         """
+        needed = self._num_needed(request, extent, hit)
+        if needed > self.pool.num_free and needed > self.pool.num_free + self._reclaimable(request):
+            raise EngineError(
+                f"request {request.name!r} needs {needed} blocks to reach {extent.end} tokens: "
+                f"only {self.pool.num_free} are free; preempt another request first"
+            )
         for group in self.groups:
             group.remove_skipped(request)
-        needed = self._num_needed(request, end, hit)
-        if needed > self.pool.num_free:
-            raise EngineError(
-                f"request {request.name!r} needs {needed} blocks to reach {end} tokens: only "
-                f"{self.pool.num_free} are free; preempt another request first"
-            )
         if hit is not None:
             self.pool.touch(hit.blocks)
             for group in self.groups:
                 group.adopt_hit(request, hit.tables[group.index], hit.length)
         for group in self.groups:
-            group.allocate(request, end, admitted=hit is not None)
-        for group in self.groups:
-            group.register(request, min(end, request.known))
+            group.allocate(request, extent, admitted=hit is not None)
+        self.register(request, min(extent.end, request.known), extent)
 
-    def _num_needed(self, request: Request, end: int, hit: Hit | None) -> int:
+    def register(self, request: Request, length: int, extent: Extent | None = None) -> None:
+        """Key what the first ``length`` tokens cover anew, group by group.
+
+        ``extent`` is that of the chunk which computes them; None for tokens that were loaded.
+        """
+        for group in self.groups:
+            group.register(request, length, extent)
+
+    def _num_needed(self, request: Request, extent: Extent, hit: Hit | None) -> int:
         if hit is None:
-            return sum(
-                group.num_needed(len(group.table(request).blocks), group.copy_due(request), end)
-                for group in self.groups
-            )
+            needed = 0
+            for group in self.groups:
+                table, due = group.table(request), group.copy_due(request)
+                needed += group.num_needed(
+                    table.blocks, extent, copy_due=due, allocated=table.allocated
+                )
+            return needed
         revived = sum(self.pool.is_free(block) for block in hit.blocks)
         return revived + sum(
-            group.num_needed(len(hit.tables[group.index]), hit.length % group.block_size != 0, end)
+            group.num_needed(
+                hit.tables[group.index],
+                extent,
+                copy_due=hit.length % group.block_size != 0,
+                allocated=False,
+            )
             for group in self.groups
         )
+
+    def _reclaimable(self, request: Request) -> int:
+        """Return how many blocks get free once the request gives back what it needs no more."""
+        columns = [
+            group.table(request).blocks[column]
+            for group in self.groups
+            for batch in group.reclaimable(request)
+            for column in batch
+        ]
+        return sum(int(self.pool.ref_counts[block]) == 1 for block in columns)
+
+    def withdraw(self, request: Request) -> None:
+        """Take back, for a chunk that will not be computed, its offers and the keys it gave."""
+        for block, key in self.record.withdraw(request.name):
+            self.pool.drop_key(block, key)
 
     def take_finished_tails(self, request: Request) -> list[Handoff]:
         """Ask every group for its tail at finish (R4); markers are consumed in every case."""

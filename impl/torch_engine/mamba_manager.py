@@ -4,64 +4,156 @@ The running state is overwritten in place. The state at the prompt's replay boun
 *registered* as a partial tail, and copied away before the next step overwrites it: the copy is
 the durable block, in no table, and it is what the connector is handed. A request that finishes
 exactly at the boundary hands over its own block instead (R1).
+
+Behind the running state stand scratch blocks, one for each draft: the states after the drafts,
+of which the one after the last accepted draft counts. They move along with the running state.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import attrs
 
 from cowtail.impl.torch_engine.block_table import BlockTable
+from cowtail.impl.torch_engine.chunking import Extent
 from cowtail.impl.torch_engine.errors import EngineError
 from cowtail.impl.torch_engine.group_manager import GroupManager
 from cowtail.impl.torch_engine.request import Request, ScheduledChunk
 from cowtail.models.observations import NULL_BLOCK, Copy, Handoff, Marker
 
 
+@attrs.frozen
+class _Growth:
+    """How a table reaches ``length`` columns.
+
+    Nulls are appended up to ``padded`` columns, the blocks of the columns ``relocated`` move
+    behind them, and new blocks fill up the rest.
+    """
+
+    length: int
+    padded: int
+    relocated: list[int]
+
+    @property
+    def num_new(self) -> int:
+        """New blocks that it takes."""
+        return max(self.length - self.padded - len(self.relocated), 0)
+
+
 class MambaManager(GroupManager):
     """A table indexed by position: entry i, if real, holds a state inside block i's tokens."""
 
     def blocks_written(self, chunk: ScheduledChunk) -> tuple[int, ...]:
-        """Return the block of the running state at the chunk's end."""
+        """Return the block of the running state at the chunk's end, and those of its drafts."""
         column = math.ceil(chunk.end / self.block_size) - 1
-        return chunk.tables[self.index][column : column + 1]
+        return chunk.worker_tables[self.index][column : column + 1 + chunk.drafts]
+
+    def columns_skipped(self, computed: int) -> int:
+        """Return all before the one whose state is gone on from."""
+        return max(0, (computed - 1) // self.block_size)
+
+    def reclaimable(self, request: Request) -> list[list[int]]:
+        """Return the states that the device is past, then the one that it copied last."""
+        table, processed = self.table(request), request.processed
+        upper = min(self.columns_skipped(processed), len(table.blocks))
+        passed = range(upper - 1, table.retired - 1, -1)
+        batches = [[column for column in passed if table.blocks[column] != NULL_BLOCK]]
+        last = table.last_state
+        if (
+            last is not None
+            and last < math.ceil(processed / self.block_size) - 1
+            and last not in batches[0]
+            and table.blocks[last] != NULL_BLOCK
+        ):
+            batches.append([last])
+        return [batch for batch in batches if batch]
 
     def remove_skipped(self, request: Request) -> None:
-        """Give back the states that the device is past, judged by processed tokens only.
-
-        A step in flight still reads the state that it starts from.
-        """
-        table, processed = self.table(request), request.processed
-        upper = min((processed - 1) // self.block_size, len(table.blocks))
-        if upper > table.retired:
-            retired = range(upper - 1, table.retired - 1, -1)
-            freed = [table.blocks[index] for index in retired]
-            table.blocks[table.retired : upper] = [NULL_BLOCK] * len(freed)
-            table.retired = upper
-            self.pool.free(freed)
-        last = table.last_state
-        if last is not None and last < math.ceil(processed / self.block_size) - 1:
-            table.give_back(last, self.pool)
-
-    def num_needed(self, table_length: int, copy_due: bool, end: int) -> int:
-        """Return one for a new running state if its column changes, and one for a copy."""
-        return (math.ceil(end / self.block_size) > table_length) + copy_due
-
-    def allocate(self, request: Request, end: int, *, admitted: bool) -> None:
-        """Copy the block that is due, then move the running state to the column of ``end``."""
+        """Give states back, and remember up to which column."""
+        super().remove_skipped(request)
         table = self.table(request)
-        columns = math.ceil(end / self.block_size)
-        due = table.copy_at
-        if columns <= len(table.blocks) and due is None:
+        upper = min(self.columns_skipped(request.processed), len(table.blocks))
+        table.retired = max(table.retired, upper)
+
+    @property
+    def num_scratch(self) -> int:
+        """Blocks behind the running state's."""
+        return self.scope.speculative_tokens
+
+    def checkpoint_column(self, extent: Extent) -> int:
+        """Return the column whose block takes a state exported from within the chunk."""
+        return math.ceil(extent.end / self.block_size) - 2
+
+    def _growth(self, blocks: Sequence[int], extent: Extent, *, allocated: bool) -> _Growth:
+        """Return how a table comes to hold the running state and scratch behind it."""
+        old, scratch = len(blocks), self.num_scratch if allocated else 0
+        length = math.ceil(extent.end / self.block_size) + self.num_scratch
+        nulls = length - self.num_scratch - 1 - self._exports(blocks, extent, allocated=allocated)
+        relocated = [column for column in range(old - scratch, old) if column < nulls]
+        return _Growth(length, max(old, nulls), relocated)
+
+    def _exports(self, blocks: Sequence[int], extent: Extent, *, allocated: bool) -> bool:
+        """Whether the chunk needs a block of its own for a state exported from within it."""
+        if extent.checkpoint is None:
+            return False
+        column, old = self.checkpoint_column(extent), len(blocks)
+        if column >= old or blocks[column] == NULL_BLOCK:
+            return True
+        return allocated and column >= old - self.num_scratch
+
+    def num_needed(
+        self, blocks: Sequence[int], extent: Extent, *, copy_due: bool, allocated: bool
+    ) -> int:
+        """Return what the table lacks, and one more for a copy."""
+        if not self._must_allocate(blocks, extent, copy_due=copy_due, allocated=allocated):
+            return 0
+        return self._growth(blocks, extent, allocated=allocated).num_new + copy_due
+
+    def _must_allocate(
+        self, blocks: Sequence[int], extent: Extent, *, copy_due: bool, allocated: bool
+    ) -> bool:
+        length = math.ceil(extent.end / self.block_size) + self.num_scratch
+        return (
+            length > len(blocks) or copy_due or self._exports(blocks, extent, allocated=allocated)
+        )
+
+    def allocate(self, request: Request, extent: Extent, *, admitted: bool) -> None:
+        """Copy the block that is due, then move the running state to the column of the end."""
+        table = self.table(request)
+        due, allocated = table.copy_at, table.allocated
+        copy_due = due is not None
+        if not self._must_allocate(table.blocks, extent, copy_due=copy_due, allocated=allocated):
             return
-        blocks = self.take_blocks(self.num_needed(len(table.blocks), due is not None, end))
+        growth = self._growth(table.blocks, extent, allocated=allocated)
+        blocks = self.take_blocks(growth.num_new + copy_due)
         if due is not None and admitted:
             self.copy_for_consumer(table, due, blocks.pop(0))
         elif due is not None:
             self.copy_for_producer(request, due, blocks.pop(0))
         if table.blocks:
-            table.last_state = len(table.blocks) - 1
-        table.blocks.extend([NULL_BLOCK] * (columns - 1 - len(table.blocks)))
+            scratch = self.num_scratch if allocated else 0
+            table.last_state = len(table.blocks) - 1 - scratch
+        table.blocks.extend([NULL_BLOCK] * (growth.padded - len(table.blocks)))
+        for column in growth.relocated:
+            self.relocate(request, table, column)
         table.blocks.extend(blocks)
+        table.allocated = True
+
+    def relocate(self, request: Request, table: BlockTable, column: int) -> None:
+        """Move a scratch block to the end of the table.
+
+        Raises EngineError if somebody else may find or hold it.
+        """
+        block = table.blocks[column]
+        if self.pool.keys(block) or int(self.pool.ref_counts[block]) != 1:
+            raise EngineError(
+                f"relocating block {block} of {request.name!r}: it has keys or other holders, "
+                "scratch has neither"
+            )
+        table.blocks[column] = NULL_BLOCK
+        table.blocks.append(block)
 
     def copy_for_producer(self, request: Request, index: int, destination: int) -> None:
         """Copy a registered tail out of the running block, and hand the copy over (R9).
@@ -90,22 +182,73 @@ class MambaManager(GroupManager):
         """Keep the source of a copy referenced until the pass ends."""
         self.pool.touch((source,))
 
-    def register(self, request: Request, length: int) -> None:
-        """Key and offer states on block boundaries; register the tail at the replay boundary."""
-        for block, end in self.register_full_blocks(request, length):
-            self.record.mamba_keys.add(self.key(request, end))
-            self.record.handoffs.append(Handoff(request.name, self.index, block, end))
-        boundary = self.layout.replay_boundary(request.prompt_length)
-        if not self.layout.partial_hits or length == 0 or length != boundary:
+    def add_key(self, request: Request, block: int, length: int) -> None:
+        """Key a state, and note that the pass's own step has yet to compute it."""
+        super().add_key(request, block, length)
+        self.record.mamba_keys.add(self.key(request, length))
+
+    def register(self, request: Request, length: int, extent: Extent | None) -> None:
+        """Key and offer states on block boundaries and at an exported one; register the tail."""
+        blocks = self.table(request).blocks
+        columns = self.register_full_blocks(request, length)
+        offered = {
+            column: (column + 1) * self.block_size
+            for column in columns
+            if blocks[column] != NULL_BLOCK and self.keeps(request, column)
+        }
+        exported = extent.checkpoint if extent is not None else None
+        if extent is not None and exported is not None:
+            column = self.checkpoint_column(extent)
+            self.register_checkpoint(request, blocks[column], exported)
+            offered.pop(column, None)
+            key = self.pool.primary(blocks[column])
+            if column in columns and key is not None:
+                offered[column] = len(key.prefix)
+        for column in sorted(offered):
+            self.record.handoffs.append(
+                Handoff(request.name, self.index, blocks[column], offered[column])
+            )
+        if exported is None and self.is_tail(request, length):
+            self._register_tail_at(request, length)
+
+    def register_checkpoint(self, request: Request, block: int, length: int) -> None:
+        """Key the block of an exported state by it alone, if a later request may resume there."""
+        if not self.is_reusable(request, length):
+            self.pool.drop_keys(block)
             return
+        primary = self.pool.primary(block)
+        if primary != self.key(request, length):
+            self.pool.drop_keys(block)
+            self.add_key(request, block, length)
+
+    def is_reusable(self, request: Request, length: int) -> bool:
+        """Whether an exported state is at the replay boundary, retained, or at the junction."""
+        replay = self.layout.replay_boundary(request.prompt_length, self.layout.alignment)
+        column, rest = divmod(length, self.block_size)
+        retained = rest == 0 and self.keeps(request, column - 1)
+        return length == replay or retained or length == request.junction
+
+    def is_tail(self, request: Request, length: int) -> bool:
+        """Whether the state at ``length`` is kept wherever it lies: a prompt is resumed there."""
+        if not self.layout.partial_hits or length == 0:
+            return False
+        if length == self.layout.replay_boundary(request.prompt_length):
+            return True
+        return (
+            self.scope.shared_prefix_checkpoints
+            and length == request.junction
+            and length <= request.prompt_length
+        )
+
+    def _register_tail_at(self, request: Request, length: int) -> None:
         table = self.table(request)
-        index = math.ceil(length / self.block_size) - 1
-        block = table.blocks[index]
-        if block == NULL_BLOCK:
+        column = math.ceil(length / self.block_size) - 1
+        block = table.blocks[column]
+        if block == NULL_BLOCK or self.key(request, length) in self.pool.keys(block):
             return
-        self.record.mamba_keys.add(self.register_partial(request, block, length))
+        self.register_partial(request, block, length)
         if length % self.block_size:
-            table.copy_at = table.num_cached = index
+            table.copy_at = table.num_cached = column
             self.register_tail(request, table, Marker(block, length))
 
     def register_tail(self, request: Request, table: BlockTable, marker: Marker) -> None:

@@ -12,14 +12,18 @@ from __future__ import annotations
 import attrs
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
+from cowtail.impl.torch_engine.chunking import Chunking
 from cowtail.impl.torch_engine.connector import StoreConnector
 from cowtail.impl.torch_engine.fence import FreeFence
-from cowtail.impl.torch_engine.group_manager import FullAttentionManager
+from cowtail.impl.torch_engine.group_manager import FullAttentionManager, SlidingWindowManager
 from cowtail.impl.torch_engine.lookup import JointLookup
 from cowtail.impl.torch_engine.mamba_manager import MambaManager
+from cowtail.impl.torch_engine.retention import Retention
 from cowtail.impl.torch_engine.scheduler import Scheduler
+from cowtail.impl.torch_engine.state_columns import StateColumns
 from cowtail.impl.torch_engine.store_jobs import PinLedger
 from cowtail.impl.torch_engine.worker import Worker
+from cowtail.impl.torch_engine.worker_tables import WorkerTables
 
 
 @attrs.frozen
@@ -28,9 +32,14 @@ class Parts:
 
     pool: type[BlockPool] = BlockPool
     attention: type[FullAttentionManager] = FullAttentionManager
+    window: type[SlidingWindowManager] = SlidingWindowManager
     mamba: type[MambaManager] = MambaManager
+    retention: type[Retention] = Retention
     lookup: type[JointLookup] = JointLookup
     fence: type[FreeFence] = FreeFence
+    chunking: type[Chunking] = Chunking
+    worker_tables: type[WorkerTables] = WorkerTables
+    states: type[StateColumns] = StateColumns
     ledger: type[PinLedger] = PinLedger
     connector: type[StoreConnector] = StoreConnector
     scheduler: type[Scheduler] = Scheduler

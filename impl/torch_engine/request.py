@@ -15,7 +15,10 @@ class Request:
     ``computed`` is optimistic: it advances when a chunk is scheduled. ``placeholders`` are
     tokens that will be sampled by steps whose output has not been processed. ``in_flight`` sums
     the chunks of such steps, stale ones included. ``preemptions`` tells the lives of a request
-    apart, so that the output of an earlier one is recognized as stale.
+    apart, so that the output of an earlier one is recognized as stale. ``drafts`` are guessed
+    tokens that a step in flight verifies. ``junction``: where, beyond its own hit, a sibling's
+    ended; 0 if nowhere. ``arrival`` and ``admission`` number the submissions and the admissions
+    of all requests, the last one of this.
     """
 
     spec: RequestSpec
@@ -25,6 +28,10 @@ class Request:
     placeholders: int = 0
     in_flight: int = 0
     preemptions: int = 0
+    drafts: int = 0
+    junction: int = 0
+    arrival: int = 0
+    admission: int = 0
     tokens: str = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -65,8 +72,20 @@ class Request:
         """Return the first ``length`` tokens; outputs are scripted, so later ones are defined."""
         return self.tokens[:length]
 
+    def accepts(self, drafts: int) -> int:
+        """Return how many of ``drafts`` a step scheduled now will accept, by the script."""
+        script = self.spec.accepts
+        if not script:
+            return drafts
+        return min(int(script[self.outputs % len(script)]), drafts)
+
     def has_tokens_to_schedule(self) -> bool:
-        """Whether a further chunk makes sense: not all scheduled, not due to reach its limit."""
+        """Whether a further chunk makes sense: not all scheduled, not due to reach its limit.
+
+        While drafts are being verified, nobody knows where to go on.
+        """
+        if self.drafts:
+            return False
         due = self.outputs + self.placeholders >= self.spec.max_tokens
         return self.computed < self.known + self.placeholders and not (
             due and self.computed >= self.known
@@ -79,7 +98,9 @@ class ScheduledChunk:
 
     ``samples``: the chunk ends at the last token there is, so the step samples the next one.
     ``life``: the request's number of preemptions when it was scheduled. ``admitted``: the
-    chunk is the first of that life.
+    chunk is the first of that life. ``tables`` are the scheduler's. The last ``drafts`` tokens
+    are guessed, of which the step will accept ``accepted``. ``checkpoint``: the token count
+    whose state the device exports on the way, or None.
     """
 
     request: Request
@@ -89,6 +110,10 @@ class ScheduledChunk:
     admitted: bool
     life: int
     tables: tuple[tuple[int, ...], ...]
+    worker_tables: tuple[tuple[int, ...], ...]
+    drafts: int = 0
+    accepted: int = 0
+    checkpoint: int | None = None
 
     @property
     def chunk(self) -> Chunk:

@@ -41,6 +41,10 @@ class Retention:
             points.append(junction)
         return [point // unit * unit for point in points]
 
+    def blocks_beyond(self, each: LookupSet) -> int:
+        """Return how many blocks beyond its hit a window is looked up, and so kept."""
+        return int(each.eagle)
+
     def _keeps_state(self, each: LookupSet, column: int, prompt_length: int, junction: int) -> bool:
         if self.interval is None:
             return True
@@ -57,12 +61,13 @@ class Retention:
     ) -> bool:
         """Return whether a lookup that ends on a segment or a resume point reads the block.
 
-        It reads ``run`` blocks; with EAGLE one more, which lies beyond where the hit will end.
+        It reads ``run`` blocks, some of them ``beyond`` where the hit will end.
         """
         size, unit = each.block_size, self.layout.alignment
         if unit % size:
             return True
-        run, beyond = each.window_blocks + each.eagle, int(each.eagle)
+        beyond = self.blocks_beyond(each)
+        run = each.window_blocks + beyond
         segment = unit if self.interval is None else self.interval
         if segment:
             blocks = segment // size

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.impl.torch_engine.chunking import Chunking
+from cowtail.impl.torch_engine.chunking import Chunking, Extent
 from cowtail.impl.torch_engine.connector import StoreConnector
 from cowtail.impl.torch_engine.errors import EngineError
 from cowtail.impl.torch_engine.kv_cache_manager import KVCacheManager
+from cowtail.impl.torch_engine.policy import SchedulingPolicy
 from cowtail.impl.torch_engine.request import Request, ScheduledChunk
 from cowtail.impl.torch_engine.store_jobs import ConnectorMetadata
+from cowtail.impl.torch_engine.worker_tables import WorkerTables
 from cowtail.models.observations import Copy, Effects, Handoff, Status, StoreJob
 from cowtail.models.scope import Scope
 
@@ -36,6 +38,14 @@ class _Pass:
     chunks: list[ScheduledChunk] = attrs.field(factory=list)
     preempted: list[str] = attrs.field(factory=list)
 
+    @property
+    def requests(self) -> list[Request]:
+        return [chunk.request for chunk in self.chunks]
+
+    @property
+    def tokens(self) -> int:
+        return sum(chunk.length for chunk in self.chunks)
+
     def scheduled(self, request: Request) -> bool:
         return any(chunk.request is request for chunk in self.chunks)
 
@@ -49,14 +59,20 @@ class Scheduler:
         cache: KVCacheManager,
         connector: StoreConnector,
         chunking: Chunking,
+        policy: SchedulingPolicy,
+        worker_tables: WorkerTables,
     ) -> None:
         self.scope = scope
         self.cache = cache
         self.connector = connector
         self.chunking = chunking
+        self.policy = policy
+        self.worker_tables = worker_tables
         self.requests = {spec.name: Request(spec) for spec in scope.requests}
         self._pass: _Pass | None = None
         self._finished: list[str] = []
+        self._arrivals = 0
+        self._admissions = 0
 
     def request(self, name: str) -> Request:
         """Return a request by name. Raises EngineError for one that is not in the scope."""
@@ -72,6 +88,14 @@ class Scheduler:
         request = self.request(name)
         _require(request.status is Status.NEW, request, "was submitted already")
         request.status = Status.WAITING
+        self._arrivals += 1
+        request.arrival = self._arrivals
+
+    @property
+    def running(self) -> list[Request]:
+        """The running requests, in the order in which they were last admitted."""
+        running = [each for each in self.requests.values() if each.status is Status.RUNNING]
+        return sorted(running, key=lambda each: each.admission)
 
     def begin_pass(self) -> None:
         """Open a pass."""
@@ -90,11 +114,16 @@ class Scheduler:
             raise EngineError(f"request {name!r} hits a state that this very pass produces")
         if self.cache.copies_unwritten(hit, current.chunks):
             raise EngineError(f"request {name!r} would copy a block that this very pass writes")
-        end = self._chunk_end(request, hit.length)
-        request.computed = hit.length
-        self.cache.allocate(request, end, hit)
+        before = request.junction
+        request.computed, request.junction = hit.length, 0
+        try:
+            extent = self._extent(request)
+            self.cache.allocate(request, extent, hit)
+        except EngineError:
+            request.computed, request.junction = 0, before
+            raise
         request.status = Status.RUNNING
-        chunk = self._schedule(request, end, admitted=True)
+        chunk = self._schedule(request, extent, admitted=True)
         return Effects(hit=hit.length, chunk=chunk.chunk)
 
     def extend(self, name: str) -> Effects:
@@ -103,45 +132,76 @@ class Scheduler:
         _require(request.status is Status.RUNNING, request, f"is {request.status}, not running")
         _require(not current.scheduled(request), request, "is scheduled in this pass already")
         _require(request.has_tokens_to_schedule(), request, "has no tokens to schedule")
-        end = self._chunk_end(request, request.computed)
-        self.cache.allocate(request, end, None)
-        return Effects(chunk=self._schedule(request, end, admitted=False).chunk)
+        in_turn = self.policy.may_extend(request, self.running, current.requests)
+        _require(in_turn, request, "is extended before those that were admitted after it")
+        extent = self._extent(request)
+        self.cache.allocate(request, extent, None)
+        return Effects(chunk=self._schedule(request, extent, admitted=False).chunk)
 
-    def _chunk_end(self, request: Request, start: int) -> int:
-        end = self.chunking.chunk_end(request, start)
-        _require(end > start, request, f"has no chunk that may start at {start} now")
-        return end
+    def _extent(self, request: Request) -> Extent:
+        """Return how far the next chunk goes, within what the pass has left of its budget."""
+        start, budget = request.computed, self.scope.token_budget
+        extent = self.chunking.extent(request, start, budget)
+        _require(extent.end > start, request, f"has no chunk that may start at {start} now")
+        return extent
 
-    def _schedule(self, request: Request, end: int, *, admitted: bool) -> ScheduledChunk:
-        samples = end == request.known + request.placeholders
+    def _schedule(self, request: Request, extent: Extent, *, admitted: bool) -> ScheduledChunk:
+        if admitted:
+            self._admissions += 1
+            request.admission = self._admissions
+        tables = self.cache.tables(request.name)
+        samples = extent.end - extent.drafts == request.known + request.placeholders
         chunk = ScheduledChunk(
             request,
             request.computed,
-            end,
+            extent.end,
             samples,
             admitted,
             request.preemptions,
-            self.cache.tables(request.name),
+            tables,
+            self.worker_tables.send(request, tables, admitted=admitted),
+            extent.drafts,
+            request.accepts(extent.drafts),
+            extent.checkpoint,
         )
-        request.placeholders += samples
-        request.computed = end
+        request.placeholders += samples + chunk.drafts
+        request.drafts = chunk.drafts
+        request.computed = chunk.end
         request.in_flight += chunk.length
         self._open_pass().chunks.append(chunk)
         return chunk
 
     def preempt(self, name: str) -> None:
-        """Take a running request's blocks away; it waits for admission again."""
+        """Take a running request's blocks away; it waits for admission again.
+
+        A chunk that the pass has scheduled for it is withdrawn, if the policy does that.
+        """
         request, current = self.request(name), self._open_pass()
         _require(request.status is Status.RUNNING, request, f"is {request.status}, not running")
-        _require(not current.scheduled(request), request, "is scheduled in this pass already")
+        scheduled = current.scheduled(request)
+        may_lose = self.policy.withdraws or not scheduled
+        _require(may_lose, request, "is scheduled in this pass already")
         admitted = any(chunk.admitted for chunk in current.chunks)
         _require(not admitted, request, "stays: this pass admitted another")
+        is_victim = self.policy.may_preempt(request, self.running)
+        _require(is_victim, request, f"stays: {self.scope.policy} preempts another first")
+        if scheduled:
+            self.withdraw(request)
         self.cache.free(request)
+        self.worker_tables.forget(request)
         request.status = Status.PREEMPTED
-        request.computed = request.placeholders = 0
+        request.computed = request.placeholders = request.drafts = request.junction = 0
         request.preemptions += 1
         current.preempted.append(name)
         self.connector.request_preempted(request)
+
+    def withdraw(self, request: Request) -> None:
+        """Take a request's chunk out of the pass: what it was to compute is never computed."""
+        current = self._open_pass()
+        (chunk,) = [each for each in current.chunks if each.request is request]
+        current.chunks.remove(chunk)
+        request.in_flight -= chunk.length
+        self.cache.withdraw(request)
 
     def end_pass(self) -> tuple[SchedulerOutput, Effects]:
         """Close the pass: drain copies and handoffs, build the metadata, make the step."""
@@ -157,7 +217,7 @@ class Scheduler:
         )
         self.cache.fence.step_dispatched()
         self.cache.release_copies(copies)
-        record.mamba_keys.clear()
+        record.forget_keys()
         self._pass = None
         self._finished = []
         output = SchedulerOutput(tuple(current.chunks), copies, record.drain_new_blocks(), metadata)
@@ -177,8 +237,11 @@ class Scheduler:
             request.in_flight -= chunk.length
             if request.finished or self.is_stale(chunk) or not chunk.samples:
                 continue
-            request.outputs += 1
-            request.placeholders -= 1
+            request.outputs += 1 + chunk.accepted
+            request.placeholders -= 1 + chunk.drafts
+            request.computed -= chunk.drafts - chunk.accepted
+            if chunk.drafts:
+                request.drafts = 0
             if request.outputs == request.spec.max_tokens:
                 self._finish(request, handoffs, jobs)
         return Effects(handoffs=tuple(handoffs), jobs=tuple(jobs))
@@ -217,6 +280,8 @@ class Scheduler:
         if saved is not None:
             jobs.append(saved)
         self.cache.free(request)
+        self.worker_tables.forget(request)
+        request.junction = 0
         self._finished.append(request.name)
 
     def update_connector_output(self, reports: list[tuple[int, int]]) -> Effects:

@@ -89,13 +89,14 @@ class Worker:
         return self._compute.submit(lambda: self.run_step(inputs))
 
     def run_step(self, inputs: StepInputs) -> None:
-        """Zero, copy, move states to their columns, and compute, in this order."""
+        """Zero, copy, move states to their columns, compute, and settle, in this order."""
         self.zero_new_blocks(inputs)
         self.copy_blocks(inputs)
         if inputs.state_copies is not None:
             self.memory.copy(*inputs.state_copies)
         for wave in inputs.waves:
             forward(self.memory, wave, self.rank)
+        self.settle_states(inputs)
 
     def zero_new_blocks(self, inputs: StepInputs) -> None:
         """Zero the blocks that were allocated for the step: nobody's bytes may show through."""
@@ -106,6 +107,11 @@ class Worker:
         """Carry out the step's copies-on-write, all in one."""
         if inputs.copies is not None:
             self.memory.copy(*inputs.copies)
+
+    def settle_states(self, inputs: StepInputs) -> None:
+        """Move states on block boundaries, that drafts have passed, to their own columns."""
+        if inputs.settled_copies is not None:
+            self.memory.copy(*inputs.settled_copies)
 
     def start_jobs(self, metadata: ConnectorMetadata, step: Event) -> None:
         """Take a step's metadata in: retire, queue, and forget, in this order.

@@ -68,6 +68,7 @@ class CopiesAfterForward(Worker):
             self.memory.copy(*inputs.state_copies)
         for wave in inputs.waves:
             forward(self.memory, wave, self.rank)
+        self.settle_states(inputs)
         self.copy_blocks(inputs)
 
 

@@ -15,7 +15,15 @@ from cowtail.impl.torch_engine import TorchEngine
 from cowtail.impl.torch_engine.faults import FAULTS, parts_with
 from cowtail.impl.torch_engine.parts import Parts
 from cowtail.models.observations import Observation, Pin, Put, StoreEntry
-from cowtail.models.scope import RequestSpec, Role, Scope, full_attention, mamba
+from cowtail.models.scope import (
+    Policy,
+    RequestSpec,
+    Role,
+    Scope,
+    full_attention,
+    mamba,
+    sliding_window,
+)
 
 
 def small(
@@ -106,6 +114,36 @@ SHORTEST: dict[str, tuple[Scope, str, str]] = {
         TWIN,
         f"{FIRST} abort(a) submit(b) begin_pass() admit(b)",
         "hit",
+    ),
+    "window_given_back_early": (
+        attrs.evolve(small("abcdef"), groups=(sliding_window(2, 4), mamba(2))),
+        f"{FIRST} begin_pass() extend(a)",
+        "requests",
+    ),
+    "window_proof_not_kept": (
+        attrs.evolve(
+            small("abcdefghijklm", blocks=16),
+            groups=(full_attention(8), sliding_window(2, 3, eagle=True)),
+        ),
+        "submit(a) begin_pass() admit(a)",
+        "keys",
+    ),
+    "boundary_overrun": (TAIL, "submit(a) begin_pass() admit(a)", "chunk"),
+    "resumed_table_appended": (
+        small("ab", 2),
+        f"{FIRST} begin_pass() preempt(a) {STEP} begin_pass() admit(a) end_pass() execute()",
+        "memory",
+    ),
+    "accepted_drafts_forgotten": (
+        attrs.evolve(small("ab", 6), speculative_tokens=1, groups=(full_attention(2), mamba(4))),
+        f"{FIRST} begin_pass() extend(a) {STEP} begin_pass() extend(a) {STEP} "
+        f"begin_pass() extend(a) {STEP} begin_pass() extend(a) end_pass() execute()",
+        "memory",
+    ),
+    "withdrawn_keys_kept": (
+        attrs.evolve(small("abcdef"), policy=Policy.PRIORITY),
+        f"{FIRST} begin_pass() extend(a) preempt(a)",
+        "keys",
     ),
     "freed_while_busy": (
         attrs.evolve(TAIL, defer_frees=True),
