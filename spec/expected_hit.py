@@ -31,7 +31,7 @@ class Resend:
 
 @attrs.frozen
 class Sibling:
-    """The second request has a prompt of ``length`` tokens, the first ``shared`` of them the same."""
+    """The second prompt has ``length`` tokens, the first ``shared`` of them the same."""
 
     length: int
     shared: int
@@ -88,7 +88,7 @@ class ExpectedHit:
 def expected_hit(
     layout: Layout, prompt: int, second: Second, *, local: bool = False, max_tokens: int = 1
 ) -> ExpectedHit:
-    """Return what ``second`` finds after a request of ``prompt`` tokens that sampled ``max_tokens``.
+    """Return what ``second`` finds after a prompt of ``prompt`` tokens that sampled ``max_tokens``.
 
     In the store, after the local cache was reset; with ``local``, in the local cache, without a
     store. Raises ValueError, naming the value, the rule and the fix, for impossible lengths.
@@ -147,14 +147,13 @@ def _proofs(layout: Layout, keys: Keys, length: int) -> list[Proof]:
 def _missing(layout: Layout, keys: Keys, length: int, known: int) -> list[Missing]:
     """Return what the next longer hit lacked, and what the next one with a state lacked."""
     step = layout.alignment
-    candidates = [end for end in (length + step,) if end < known]
     states = [common_keys(e, keys) for e in layout.sets if e.kind is GroupKind.MAMBA]
-    if states:
-        kept = frozenset.intersection(*states)
-        candidates += [e for e in sorted(kept) if length < e < known and e % step == 0][-1:]
-    return [
-        Missing(end, lacking(layout, keys, end, known)) for end in sorted(dict.fromkeys(candidates))
-    ]
+    kept = frozenset.intersection(*states) if states else frozenset()
+    candidates = {end for end in kept if length < end < known and end % step == 0}
+    nearest = {max(candidates)} if candidates else set()
+    if length + step < known and (length or not nearest):
+        nearest.add(length + step)
+    return [Missing(end, lacking(layout, keys, end, known)) for end in sorted(nearest)]
 
 
 def set_label(layout: Layout, each: LookupSet) -> str:
@@ -168,8 +167,13 @@ def _why(layout: Layout, hit: ExpectedHit) -> list[str]:
     lines += [line for missing in hit.missing for line in _lack(layout, hit, missing)]
     if hit.length + layout.alignment >= hit.known:
         lines.append(
-            f"{hit.length + layout.alignment} would be too long: at most {hit.known} - 1 tokens "
-            "are found, because the last one is computed to sample from it"
+            f"{hit.length + layout.alignment} would be too long: the last of {hit.known} tokens is "
+            "always computed"
+        )
+    if not layout.companions and not hit.local and layout.drops:
+        lines.append(
+            f"attention was stored at {layout.replay_boundary(hit.prompt)} only, so that what is "
+            "found depends on the block sizes and on where chunks ended"
         )
     return lines
 
@@ -211,8 +215,8 @@ def _lack(layout: Layout, hit: ExpectedHit, missing: Missing) -> list[str]:
     """Say what a longer hit lacked, set by set."""
     if not missing.demands:
         return [
-            f"{missing.length} would have every key: the search does not come back to it after "
-            "it has shortened the hit for another group"
+            f"{missing.length} lacks nothing: the search passes it by when it shortens a hit for "
+            "another group, and does not come back"
         ]
     lines = []
     for each in layout.sets:
@@ -220,7 +224,7 @@ def _lack(layout: Layout, hit: ExpectedHit, missing: Missing) -> list[str]:
         if lacking_here:
             keys = _listed([demand.lengths[0] for demand in lacking_here])
             lines.append(
-                f"{missing.length} would need of {set_label(layout, each)} "
+                f"{missing.length} lacks, of {set_label(layout, each)}, "
                 + _absent(layout, hit, each, lacking_here[0].lengths[0], keys)
             )
     return lines
@@ -228,13 +232,11 @@ def _lack(layout: Layout, hit: ExpectedHit, missing: Missing) -> list[str]:
 
 def _absent(layout: Layout, hit: ExpectedHit, each: LookupSet, first: int, keys: str) -> str:
     if first > floor_to(hit.known, layout.hash_unit):
-        return f"{keys}: beyond the last whole hash unit of {hit.known} tokens"
-    if each.kind is GroupKind.MAMBA:
-        return f"the state at {keys}: none was kept there"
+        return f"the key at {keys}: beyond the last whole hash unit of {hit.known} tokens"
+    what = "state" if each.kind is GroupKind.MAMBA else "key"
     margin = layout.margin_of(each)
-    proof = f", its proof of {margin} more," if margin else ""
-    where = "cached" if hit.local else "stored"
-    return f"the key at {keys}{proof} which was not {where}"
+    proof = f" ({margin} more, to be dropped)" if margin else ""
+    return f"the {what} at {keys}{proof}, which was not {'cached' if hit.local else 'stored'}"
 
 
 def _listed(keys: list[int]) -> str:

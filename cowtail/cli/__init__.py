@@ -10,6 +10,7 @@ from cowtail.cli.draw import draw
 from cowtail.cli.explore import explore
 from cowtail.cli.faults import faults
 from cowtail.cli.fuzz import fuzz
+from cowtail.cli.hit import hit
 from cowtail.cli.replay import reduce, replay
 
 app = typer.Typer(
@@ -22,5 +23,5 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-for each in (fuzz, explore, draw, replay, reduce, faults, doctor):
+for each in (fuzz, explore, draw, replay, reduce, faults, hit, doctor):
     app.command(epilog=common.EXITS)(each)

@@ -28,8 +28,28 @@ BLOCKS = 4
 ROOMY_BUDGET = 4096
 """A token budget that cuts no prompt."""
 
+
+@attrs.frozen
+class Settings:
+    """What the scheduler and the cache are told: see ``Layout``."""
+
+    token_budget: int
+    retention_interval: int | None
+    internal_checkpoints: bool
+
+    def layout(self, groups: tuple[Group, ...]) -> Layout:
+        """Return a layout of these groups with these settings, and a hash unit of one token."""
+        return Layout(
+            groups,
+            1,
+            self.token_budget,
+            self.retention_interval,
+            internal_checkpoints=self.internal_checkpoints,
+        )
+
+
 SETTINGS = tuple(
-    {"token_budget": budget, "retention_interval": interval, "internal_checkpoints": inside}
+    Settings(budget, interval, inside)
     for budget in (3, 4, ROOMY_BUDGET)
     for interval in (None, 0, 4)
     for inside in (False, True)
@@ -62,14 +82,14 @@ def worlds() -> Iterator[World]:
     """Yield every world, in a fixed order."""
     for unit, sizes in SIZES.items():
         attention = attention_choices(sizes)
-        pairs = [(one,) for one in attention]
+        pairs: list[tuple[Group, ...]] = [(one,) for one in attention]
         pairs += itertools.combinations_with_replacement(attention, 2)
         for pair, size in itertools.product(pairs, sizes):
             yield from _prompts(Layout((*pair, mamba(size)), unit, ROOMY_BUDGET))
         for pair in pairs[:: unit + 2]:
             yield from _prompts(Layout(tuple(pair), unit, ROOMY_BUDGET))
     for groups, settings in itertools.product(setting_choices(), SETTINGS):
-        yield from _prompts(Layout(groups, 1, **settings), max_tokens=3)
+        yield from _prompts(settings.layout(groups), max_tokens=3)
 
 
 def attention_choices(sizes: tuple[int, ...]) -> list[Group]:

@@ -175,11 +175,11 @@ def compare_world(world: World) -> Iterator[Disagreement | None]:
     run = Run(scope_of(world, after))
     run.serve(FIRST)
     left = left_behind(world.layout, world.prompt, world.max_tokens)
-    for place, found, expected in zip(
+    for place, kept, wanted in zip(
         ("local", "store"), keys_left(run), (left.local, left.store), strict=True
     ):
-        if found != expected:
-            shown = [[sorted(group) for group in keys] for keys in (expected, found)]
+        if kept != wanted:
+            shown = [[sorted(group) for group in keys] for keys in (wanted, kept)]
             yield Disagreement(world, f"{place} keys", *shown)
     lengths = {
         place: [

@@ -100,9 +100,7 @@ class Layout:
                     "to them only; change the kind or it"
                 )
             if group.eagle and group.is_mamba:
-                raise ValueError(
-                    f"group {label(group)}: drafters have attention only; drop eagle"
-                )
+                raise ValueError(f"group {label(group)}: drafters have attention only; drop eagle")
         if len({group.block_size for group in self.groups if group.is_mamba}) > 1:
             raise ValueError(
                 "mamba groups of different block sizes: chunks align to one only; use one size"
@@ -157,7 +155,9 @@ class Layout:
         """Return how far beyond a hit an EAGLE set must be proved; 0 for others (R24)."""
         if not each.eagle:
             return 0
-        return self.hash_unit if self.partial and each.block_size > self.hash_unit else each.block_size
+        return (
+            self.hash_unit if self.partial and each.block_size > self.hash_unit else each.block_size
+        )
 
     def margin(self, group: Group) -> int:
         """Return the proof margin of a group's set."""

@@ -22,7 +22,7 @@ from cowtail.spec.hits.left_behind import Keys
 
 @attrs.frozen
 class Found:
-    """A joint hit of ``length`` tokens; ``junction``: the longest that one set found alone, or 0."""
+    """A joint hit of ``length`` tokens; ``junction``: the longest that a set found alone, or 0."""
 
     length: int
     junction: int = 0
@@ -154,9 +154,7 @@ def _demands(layout: Layout, each: LookupSet, length: int) -> list[Demand]:
     return wanted
 
 
-def lacking(
-    layout: Layout, keys: Keys, length: int, known: int
-) -> tuple[Demand, ...]:
+def lacking(layout: Layout, keys: Keys, length: int, known: int) -> tuple[Demand, ...]:
     """Return the demands of a hit of ``length`` that no key within reach satisfies.
 
     Within reach: a lookup of ``known`` tokens sees keys of whole hash units, and without a drop
