@@ -16,11 +16,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help fuzz test lint faults tours test-vllm test-mooncake bench docs clean
+.PHONY: help fuzz test lint faults hits tours test-vllm test-mooncake bench docs clean
 
 help:
 	@grep -E '^#  ' Makefile
-	@echo "  make lint | faults | tours | test-vllm | test-mooncake | bench | docs | clean"
+	@echo "  make lint | faults | hits | tours | test-vllm | test-mooncake | bench | docs | clean"
 
 $(READY): pyproject.toml constraints.txt
 	@echo "creating $(VENV) (about a minute, once)"
@@ -49,6 +49,10 @@ lint: $(READY)
 # Longer than a test should be, so a target of its own, which CI runs as well.
 faults: $(READY)
 	$(BIN)/cowtail faults --out out
+
+# What the model finds in every small world, against `cowtail hit`.
+hits: $(READY)
+	$(BIN)/python -m cowtail.harness.hits --jobs $(JOBS)
 
 # Every edge of every named scope, on the torch engine: for the night (not measured whole).
 tours: $(READY)

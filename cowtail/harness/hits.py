@@ -10,6 +10,8 @@ behind are compared as well, so that two mistakes cannot cancel out.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
+import itertools
 import sys
 import time
 from collections.abc import Iterator
@@ -39,6 +41,8 @@ from cowtail.spec.expected_hit import Continuation, Second, Sibling, expected_hi
 from cowtail.spec.hits.left_behind import Keys, left_behind
 
 FIRST = "first"
+
+_SHOWN = 20
 
 _ASKED_BOTH = 3
 """Of the second requests, how many also meet cache and store together: not every sibling."""
@@ -210,9 +214,7 @@ def compare(every: int = 1, offset: int = 0) -> Comparison:
     """Compare every ``every``-th world, starting with number ``offset``."""
     count = lookups = 0
     differing: list[Disagreement] = []
-    for number, world in enumerate(worlds()):
-        if number % every != offset:
-            continue
+    for world in itertools.islice(worlds(), offset, None, every):
         count += 1
         for difference in compare_world(world):
             if difference is not None:
@@ -221,15 +223,29 @@ def compare(every: int = 1, offset: int = 0) -> Comparison:
     return Comparison(count, lookups, tuple(differing))
 
 
+def compare_in_parallel(every: int, jobs: int) -> Comparison:
+    """Compare every ``every``-th world, dealt out to ``jobs`` processes."""
+    if jobs == 1:
+        return compare(every)
+    with concurrent.futures.ProcessPoolExecutor(jobs) as pool:
+        offsets = [every * job for job in range(jobs)]
+        parts = list(pool.map(compare, [every * jobs] * jobs, offsets))
+    return Comparison(
+        sum(part.worlds for part in parts),
+        sum(part.lookups for part in parts),
+        tuple(difference for part in parts for difference in part.disagreements),
+    )
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Compare, print counts and differences; return 1 if there is one."""
     parser = argparse.ArgumentParser(prog="python -m cowtail.harness.hits", description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="every Nth world only")
-    parser.add_argument("--offset", type=int, default=0, help="the first of them")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
     started = time.perf_counter()
-    comparison = compare(options.every, options.offset)
-    for difference in comparison.disagreements[:20]:
+    comparison = compare_in_parallel(options.every, options.jobs)
+    for difference in comparison.disagreements[:_SHOWN]:
         print(difference)
     print(f"{comparison.summary()} ({time.perf_counter() - started:.0f} s)")
     return 1 if comparison.disagreements else 0
