@@ -180,9 +180,9 @@ def test_sizes_that_do_not_fit_are_refused(
 
 def test_lengths_that_cannot_be_are_refused() -> None:
     layout = Layout((full_attention(2), mamba(2)), 1)
-    with pytest.raises(ValueError, match="^prompt=0: must be 1 or more"):
+    with pytest.raises(ValueError, match=r"^prompt=0: must be 1 or more"):
         expected_hit(layout, 0, Resend())
-    with pytest.raises(ValueError, match="^sibling of 5 tokens that shares 6: "):
+    with pytest.raises(ValueError, match=r"^sibling of 5 tokens that shares 6: "):
         expected_hit(layout, 9, Sibling(5, 6))
-    with pytest.raises(ValueError, match="^continuation=-1: must not be negative"):
+    with pytest.raises(ValueError, match=r"^continuation=-1: must not be negative"):
         expected_hit(layout, 9, Continuation(-1))
