@@ -186,7 +186,7 @@ class InMemoryStore(StoreBase):
         return len(going)
 
     def _close(self) -> None:
-        self.leave(LOCAL)
+        """Do nothing: the bytes go with the object."""
 
     # What happens to a store by itself.
 

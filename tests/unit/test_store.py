@@ -100,6 +100,7 @@ def test_an_existence_check_fails_or_raises_as_planned() -> None:
     ):
         store.batch_is_exist([A])
     assert store.remove(A) == OK, "a failed check leases nothing"
+    assert store.batch_is_exist([A, B]) == [0, 0], "the plan ended with its block"
 
 
 def test_a_failure_is_a_negative_code() -> None:
@@ -111,11 +112,14 @@ def test_room_is_made_by_use_and_never_of_what_is_leased() -> None:
     store = InMemoryStore(capacity_bytes=48, lease_seconds=2)
     put(store, A, B, C)
     store.batch_is_exist([A])
+    with store.owned_by("other"):
+        put(store, StoreKey(0, 0, "theirs"))
+    store.batch_is_exist([A, C])
     store.advance(2)
     store.batch_is_exist([C])
-    assert store.make_room(32) == [B, A]
+    assert store.make_room(32) == [B, A], "not of another client's, whose memory is no use here"
     assert store.make_room(48) == []
-    assert list(store.values) == [C]
+    assert list(store.values) == [C, StoreKey(0, 0, "theirs")]
 
 
 def test_a_lease_runs_out_at_its_end_and_is_renewed_by_a_get() -> None:
@@ -160,8 +164,11 @@ def test_time_does_not_go_back_and_the_dead_do_not_put() -> None:
 def test_after_a_restart_puts_find_no_space_until_memory_is_offered_again() -> None:
     store = InMemoryStore()
     put(store, A)
+    store.kill_owner("other")
     store.restart()
     assert store.batch_is_exist([A]) == [0]
+    with store.owned_by("other"):
+        assert put(store, A) == [NO_SPACE], "who died before is a new client now"
     assert put(store, A) == [NO_SPACE]
     store.advance(REMOUNT_SECONDS)
     assert put(store, A) == [OK]
