@@ -136,6 +136,18 @@ def forget_all_keys(pool: Pool) -> Pool:
     return attrs.evolve(pool, keys=((),) * len(pool.keys), index=())
 
 
+def drop_key(pool: Pool, block: int, key: Key) -> Pool:
+    """Forget one key of ``block``, if it has it."""
+    if key not in pool.keys[block]:
+        return pool
+    kept = tuple(held for held in pool.keys[block] if held != key)
+    return attrs.evolve(
+        pool,
+        keys=_replaced(pool.keys, block, kept),
+        index=tuple(entry for entry in pool.index if entry != (key, block)),
+    )
+
+
 def add_partial_key(pool: Pool, block: int, key: Key) -> Pool:
     """Add ``key``; if the primary covers fewer tokens the content has moved on: drop it first."""
     held = pool.keys[block]

@@ -31,6 +31,10 @@ def update_from_output(scope: Scope, state: State) -> Transition:
     for chunk in oldest.chunks:
         if chunk.stale:
             events += ("stale output ignored",)
+        elif chunk.accepted < chunk.drafts:
+            events += ("drafts rejected",)
+        elif chunk.drafts:
+            events += ("drafts accepted",)
         state = accept_output(state, chunk)
         request = state.requests[chunk.request]
         done = request.outputs == scope.requests[chunk.request].max_tokens
@@ -47,12 +51,18 @@ def update_from_output(scope: Scope, state: State) -> Transition:
 
 
 def accept_output(state: State, chunk: ScheduledChunk) -> State:
-    """Count the token that a chunk sampled, unless its request moved on in the meantime."""
+    """Count what a chunk sampled and what drafts it accepted; rejected ones are uncomputed again.
+
+    Nothing counts if the request moved on in the meantime.
+    """
     request = state.requests[chunk.request]
     if chunk.stale or not chunk.samples or request.status is Status.FINISHED:
         return state
-    return with_request(
-        state,
-        chunk.request,
-        attrs.evolve(request, outputs=request.outputs + 1, placeholders=request.placeholders - 1),
+    accepted = attrs.evolve(
+        request,
+        outputs=request.outputs + 1 + chunk.accepted,
+        placeholders=request.placeholders - 1 - chunk.drafts,
+        drafted=request.drafted - chunk.drafts,
+        computed=request.computed - chunk.drafts + chunk.accepted,
     )
+    return with_request(state, chunk.request, accepted)

@@ -26,12 +26,25 @@ class CopyDue:
 
 
 @attrs.frozen
+class RunningState:
+    """Where the last chunk left a request's state in a Mamba group: its columns in the table.
+
+    ``column`` is the running column of that chunk, ``state`` the one whose state counts: a
+    scratch column if drafts were accepted.
+    """
+
+    column: int
+    state: int
+
+
+@attrs.frozen
 class BlockTable:
     """One request's blocks in one group, by column.
 
-    ``num_cached``: leading columns already considered for keys. The last four fields are the
+    ``num_cached``: leading columns already considered for keys. The last five fields are the
     align-mode bookkeeping of a Mamba group: the registered tail, whether this generation has
-    allocated before, the column of the state to copy from, the columns retired so far.
+    allocated before, the column of the state to copy from, the columns retired so far, and
+    where the state is, if it is not simply in the column of the last computed token.
     """
 
     blocks: tuple[int, ...] = ()
@@ -41,6 +54,7 @@ class BlockTable:
     allocated: bool = False
     last_state: int | None = None
     retired: int = 0
+    running: RunningState | None = None
 
 
 @attrs.frozen
@@ -61,10 +75,13 @@ class Request:
     """A request as the scheduler holds it.
 
     ``computed`` is optimistic: advanced when a chunk is scheduled. ``placeholders`` counts
-    tokens that scheduled steps will sample. ``handed_off`` is a ghost: the (group, boundary)
-    pairs given to the connector in this generation, which no rule reads. ``answer`` is that of
-    an asynchronous lookup, until an admission uses it; ``leased``: what it found is protected.
-    ``load_failed``: it computes everything itself from now on.
+    tokens that scheduled steps will sample, ``drafted`` the drafts among them. ``junction`` is
+    where another set's hit ended at the last admission, if that is beyond its own; else 0.
+    ``worker_tables`` are the workers' own tables, by group; none while it does not run.
+    ``handed_off`` is a ghost: the (group, boundary) pairs given to the connector in this
+    generation, which no rule reads.
+    ``answer`` is that of an asynchronous lookup, until an admission uses it; ``leased``: what it
+    found is protected. ``load_failed``: it computes everything itself from now on.
     """
 
     tables: tuple[BlockTable, ...]
@@ -72,6 +89,9 @@ class Request:
     computed: int = 0
     outputs: int = 0
     placeholders: int = 0
+    drafted: int = 0
+    junction: int = 0
+    worker_tables: tuple[tuple[int, ...], ...] = ()
     handed_off: tuple[tuple[int, int], ...] = ()
     answer: Answer | None = None
     leased: bool = False
@@ -80,7 +100,14 @@ class Request:
 
 @attrs.frozen
 class ScheduledChunk:
-    """Tokens [start, end) of a request in a pass or step, with the tables its workers will use."""
+    """Tokens [start, end) of a request in a pass or step, with the tables its workers will use.
+
+    The last ``drafts`` of them are drafts, of which the first ``accepted`` will be accepted.
+    ``running`` says, for each group, where a Mamba state is before the chunk. If the device
+    exports the state at ``checkpoint`` tokens from within the chunk, ``exports`` holds the
+    column that it goes into, for each Mamba group. ``keys``: what the chunk registered, as
+    (block, key), under the policy that may withdraw it.
+    """
 
     request: int
     start: int
@@ -88,6 +115,17 @@ class ScheduledChunk:
     samples: bool
     tables: tuple[tuple[int, ...], ...]
     stale: bool = False
+    drafts: int = 0
+    accepted: int = 0
+    running: tuple[RunningState | None, ...] = ()
+    checkpoint: int = 0
+    exports: tuple[int | None, ...] = ()
+    keys: tuple[tuple[int, Key], ...] = ()
+
+    @property
+    def settled(self) -> int:
+        """Tokens computed once the drafts have their verdict."""
+        return self.end - self.drafts + self.accepted
 
 
 @attrs.frozen
@@ -244,6 +282,8 @@ class State:
     ``other_memories`` those of the ranks after it. The load inbox holds (request, rank, went
     well), the send inbox (request, rank), both sorted by name and rank. ``foreign_done``:
     requests whose foreign put has happened.
+    ``submitted`` and ``admitted`` hold requests in the order of their submission and of their
+    last admission to a pass.
     """
 
     pool: Pool
@@ -251,6 +291,8 @@ class State:
     trackers: tuple[Tracker | None, ...]
     ranks: tuple[RankWorker, ...]
     memory: Memory
+    submitted: tuple[int, ...] = ()
+    admitted: tuple[int, ...] = ()
     open_pass: OpenPass | None = None
     steps: tuple[DeviceStep, ...] = ()
     deferred: tuple[DeferredFree, ...] = ()

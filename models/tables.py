@@ -1,10 +1,13 @@
-"""Block tables per group: retiring, allocating, copying on write, and registering keys.
+"""Block tables per group: retiring, adopting a hit, allocating, copying on write.
 
 Order of an allocation (domain.md d): retire what processed tokens no longer need, check the
 need, touch hits, allocate per group, register keys per group. A partially hit block is never
 written by who hit it: the *consumer* gets a private copy in its table. A registered tail is
 about to be overwritten by its own request: the *producer* keeps its block, and the copy, in
 no table, is the durable one (R9, R15).
+
+A Mamba table ends with the running state's column and one scratch column for each speculative
+token. Scratch blocks that the running column has passed are moved to the end again.
 """
 
 from __future__ import annotations
@@ -13,18 +16,22 @@ import math
 
 import attrs
 
-from cowtail.models import block_pool, boundaries
+from cowtail.models import block_pool
 from cowtail.models.block_pool import Pool
 from cowtail.models.errors import LifecycleError
 from cowtail.models.lookup import Hit
-from cowtail.models.observations import NULL_BLOCK, Copy, Handoff, Key, Marker
-from cowtail.models.scope import RequestSpec, Scope
-from cowtail.models.state import BlockTable, CopyDue
+from cowtail.models.observations import NULL_BLOCK, Copy, Handoff, Key
+from cowtail.models.scope import Group, GroupKind, Scope
+from cowtail.models.state import BlockTable, CopyDue, ScheduledChunk
 
 
 @attrs.frozen
 class Allocation:
-    """What allocating for one chunk did: the pool, the tables, and what the pass must carry."""
+    """What allocating for one chunk did: the pool, the tables, and what the pass must carry.
+
+    ``checkpoint`` is the boundary whose state is exported from within the chunk, ``exports``
+    the column for it in each Mamba group. ``keyed`` are the (block, key) pairs registered.
+    """
 
     pool: Pool
     tables: tuple[BlockTable, ...]
@@ -32,13 +39,16 @@ class Allocation:
     offers: tuple[Handoff, ...] = ()
     registered: tuple[Key, ...] = ()
     new_blocks: tuple[int, ...] = ()
+    checkpoint: int = 0
+    exports: tuple[int | None, ...] = ()
+    keyed: tuple[tuple[int, Key], ...] = ()
     events: tuple[str, ...] = ()
 
 
 def remove_skipped(
     scope: Scope, pool: Pool, tables: tuple[BlockTable, ...], processed: int
 ) -> tuple[Pool, tuple[BlockTable, ...]]:
-    """Free the states that ``processed`` tokens have left behind, in every Mamba group.
+    """Free what ``processed`` tokens have left behind: states passed, blocks out of a window.
 
     Counted on processed tokens, so that blocks which steps in flight read survive.
     """
@@ -46,8 +56,31 @@ def remove_skipped(
     for group, table in zip(scope.groups, tables, strict=True):
         if group.is_mamba:
             pool, table = _retire_states(group.block_size, pool, table, processed)
+        elif group.kind is GroupKind.SLIDING_WINDOW:
+            pool, table = _leave_window(group, pool, table, processed)
         kept.append(table)
     return pool, tuple(kept)
+
+
+def first_column_in_window(group: Group, computed: int) -> int:
+    """Return the first column of a window's table that the token after ``computed`` attends to."""
+    return max(computed - group.window + 1, 0) // group.block_size
+
+
+def _leave_window(
+    group: Group, pool: Pool, table: BlockTable, processed: int
+) -> tuple[Pool, BlockTable]:
+    """Null the columns before the window, from its edge down to what has been nulled already."""
+    edge = min(first_column_in_window(group, processed), len(table.blocks))
+    first = edge
+    while first and table.blocks[first - 1] != NULL_BLOCK:
+        first -= 1
+    if first == edge:
+        return pool, table
+    pool = block_pool.free(pool, table.blocks[first:edge][::-1])
+    nulls = (NULL_BLOCK,) * (edge - first)
+    blocks = table.blocks[:first] + nulls + table.blocks[edge:]
+    return pool, attrs.evolve(table, blocks=blocks)
 
 
 def _retire_states(
@@ -70,23 +103,35 @@ def _retire_states(
     return pool, attrs.evolve(table, blocks=tuple(blocks), retired=retired)
 
 
-def blocks_written(
-    scope: Scope, group: int, table: tuple[int, ...], start: int, end: int
-) -> tuple[int, ...]:
-    """Return the blocks of one table that computing tokens [start, end) writes."""
+def blocks_written(scope: Scope, group: int, chunk: ScheduledChunk) -> tuple[int, ...]:
+    """Return the blocks of one group that computing a chunk writes.
+
+    Of a Mamba group: the running column, the scratch column of each draft, the column of an
+    exported state, and the one that a boundary passed by drafts is copied to.
+    """
     size = scope.groups[group].block_size
-    columns = math.ceil(end / size)
-    return (
-        table[columns - 1 : columns]
-        if scope.groups[group].is_mamba
-        else table[start // size : columns]
-    )
+    table = chunk.tables[group]
+    columns = math.ceil(chunk.end / size)
+    if not scope.groups[group].is_mamba:
+        return table[chunk.start // size : columns]
+    written = table[columns - 1 : columns + chunk.drafts]
+    if chunk.checkpoint and chunk.exports[group] is not None:
+        written += (table[columns - 2],)
+    if chunk.drafts and chunk.settled // size * size > chunk.start:
+        written += (table[chunk.settled // size - 1],)
+    return written
 
 
 def adopt_hit(scope: Scope, tables: tuple[BlockTable, ...], hit: Hit) -> tuple[BlockTable, ...]:
-    """Return the tables of a request admitted with ``hit``; references are not taken yet."""
+    """Return the tables of a request admitted with ``hit``; references are not taken yet.
+
+    What the lookup of a window found before the window is not adopted.
+    """
     adopted = []
     for group, table, blocks in zip(scope.groups, tables, hit.blocks, strict=True):
+        if group.kind is GroupKind.SLIDING_WINDOW:
+            skipped = min(first_column_in_window(group, hit.length), len(blocks))
+            blocks = (NULL_BLOCK,) * skipped + blocks[skipped:]
         table = attrs.evolve(table, blocks=blocks, num_cached=len(blocks))
         if blocks and hit.length % group.block_size:
             column = hit.length // group.block_size
@@ -95,49 +140,137 @@ def adopt_hit(scope: Scope, tables: tuple[BlockTable, ...], hit: Hit) -> tuple[B
     return tuple(adopted)
 
 
-def blocks_needed(scope: Scope, tables: tuple[BlockTable, ...], end: int) -> int:
-    """Return how many blocks a chunk that ends at ``end`` takes from the free list."""
+def touch_adopted(pool: Pool, adopted: tuple[BlockTable, ...]) -> Pool:
+    """Take one reference on every block of a hit, before any group allocates."""
+    for table in adopted:
+        pool = block_pool.touch(pool, table.blocks)
+    return pool
+
+
+def blocks_needed(
+    scope: Scope, tables: tuple[BlockTable, ...], end: int, checkpoint: int = 0
+) -> int:
+    """Return how many blocks a chunk that ends at ``end`` takes from the free list.
+
+    ``checkpoint``: the boundary whose state is exported from within the chunk, or 0.
+    """
     total = 0
     for group, table in zip(scope.groups, tables, strict=True):
-        missing = max(math.ceil(end / group.block_size) - len(table.blocks), 0)
-        total += min(missing, 1) if group.is_mamba else missing
+        if group.is_mamba:
+            total += _plan_columns(scope, group, table, end, checkpoint).new_blocks
+        else:
+            total += max(math.ceil(end / group.block_size) - len(table.blocks), 0)
         total += table.copy_due is not None
     return total
 
 
-def hit_blocks_in_free_list(pool: Pool, hit: Hit) -> int:
+def adopted_from_free_list(pool: Pool, adopted: tuple[BlockTable, ...]) -> int:
     """Return how many blocks of a hit would leave the free list when touched."""
-    return sum(pool.ref_counts[block] == 0 for blocks in hit.blocks for block in blocks if block)
+    return sum(pool.ref_counts[b] == 0 for table in adopted for b in table.blocks if b)
+
+
+@attrs.frozen
+class _Columns:
+    """How a Mamba table grows: nulls first, then relocated columns, then blocks of its own.
+
+    ``idle``: it does not, and is left as it is. ``export``: the column kept for a state that is
+    exported from within the chunk.
+    """
+
+    idle: bool
+    nulls: int
+    relocated: tuple[int, ...]
+    new_blocks: int
+    export: int | None
+
+
+def _plan_columns(
+    scope: Scope, group: Group, table: BlockTable, end: int, checkpoint: int
+) -> _Columns:
+    scratch = scope.speculative_tokens
+    length = len(table.blocks)
+    running = math.ceil(end / group.block_size) - 1
+    required = running + 1 + scratch
+    oldest_scratch = max(length - scratch, 0) if table.allocated else length
+    export = None
+    if checkpoint:
+        column = running - 1
+        if column >= oldest_scratch or table.blocks[column] == NULL_BLOCK:
+            export = column
+    if required <= length and table.copy_due is None and export is None:
+        return _Columns(True, 0, (), 0, None)
+    passed = running if export is None else export
+    nulls = max(passed - length, 0)
+    relocated = tuple(column for column in range(oldest_scratch, length) if column < passed)
+    new_blocks = max(required - length - nulls - len(relocated), 0)
+    return _Columns(False, nulls, relocated, new_blocks, export)
 
 
 def allocate(
-    scope: Scope, pool: Pool, name: str, tables: tuple[BlockTable, ...], end: int
+    scope: Scope,
+    pool: Pool,
+    name: str,
+    tables: tuple[BlockTable, ...],
+    end: int,
+    checkpoint: int = 0,
 ) -> Allocation:
-    """Perform the copies that are due and extend every table to cover ``end`` tokens."""
-    result = Allocation(pool, ())
+    """Perform the copies that are due and extend every table to cover ``end`` tokens.
+
+    Raises LifecycleError if a scratch block to relocate is shared or keyed.
+    """
+    result = Allocation(pool, (), checkpoint=checkpoint)
     for index, (group, table) in enumerate(zip(scope.groups, tables, strict=True)):
-        column_needed = math.ceil(end / group.block_size)
-        idle = column_needed <= len(table.blocks) and table.copy_due is None
-        length_before = len(table.blocks)
-        if table.copy_due is not None:
-            result, table = _copy_on_write(result, name, index, table, group.is_mamba)
-        if group.is_mamba and not idle:
-            padding = max(column_needed - 1 - length_before, 0)
-            table = attrs.evolve(
-                table,
-                blocks=table.blocks + (NULL_BLOCK,) * padding,
-                last_state=length_before - 1 if length_before else table.last_state,
-            )
-        missing = max(column_needed - len(table.blocks), 0)
-        grown, taken = block_pool.allocate(result.pool, missing)
-        table = attrs.evolve(table, blocks=table.blocks + taken, allocated=True)
-        result = attrs.evolve(
-            result,
-            pool=grown,
-            tables=(*result.tables, table),
-            new_blocks=result.new_blocks + taken,
-        )
+        if group.is_mamba:
+            result, table = _allocate_states(scope, result, name, index, table, end)
+        else:
+            if table.copy_due is not None:
+                result, table = _copy_on_write(result, name, index, table, group.is_mamba)
+            missing = max(math.ceil(end / group.block_size) - len(table.blocks), 0)
+            result, table = _with_new_blocks(result, table, missing)
+            result = attrs.evolve(result, exports=(*result.exports, None))
+        result = attrs.evolve(result, tables=(*result.tables, table))
     return result
+
+
+def _allocate_states(
+    scope: Scope, result: Allocation, name: str, index: int, table: BlockTable, end: int
+) -> tuple[Allocation, BlockTable]:
+    """Extend a Mamba table to its running column and the scratch columns after it."""
+    grown = _plan_columns(scope, scope.groups[index], table, end, result.checkpoint)
+    result = attrs.evolve(result, exports=(*result.exports, grown.export))
+    if grown.idle:
+        return result, attrs.evolve(table, allocated=True)
+    length = len(table.blocks)
+    last_state = table.last_state
+    if table.allocated:
+        last_state = length - 1 - scope.speculative_tokens
+    elif length:
+        last_state = length - 1
+    if table.copy_due is not None:
+        result, table = _copy_on_write(result, name, index, table, True)
+    blocks = [*table.blocks, *(NULL_BLOCK,) * grown.nulls]
+    for column in grown.relocated:
+        block = blocks[column]
+        if result.pool.ref_counts[block] != 1 or result.pool.keys[block]:
+            raise LifecycleError(
+                f"scratch block {block} of {name!r} in column {column} is relocated, but has "
+                f"{result.pool.ref_counts[block]} references and keys {result.pool.keys[block]}"
+            )
+        blocks[column] = NULL_BLOCK
+        blocks.append(block)
+    if grown.relocated:
+        result = attrs.evolve(result, events=(*result.events, "scratch block relocated"))
+    table = attrs.evolve(table, blocks=tuple(blocks), last_state=last_state)
+    return _with_new_blocks(result, table, grown.new_blocks)
+
+
+def _with_new_blocks(
+    result: Allocation, table: BlockTable, count: int
+) -> tuple[Allocation, BlockTable]:
+    """Append ``count`` blocks from the head of the free list to a table."""
+    pool, taken = block_pool.allocate(result.pool, count)
+    result = attrs.evolve(result, pool=pool, new_blocks=result.new_blocks + taken)
+    return result, attrs.evolve(table, blocks=table.blocks + taken, allocated=True)
 
 
 def _copy_on_write(
@@ -201,93 +334,45 @@ def _consumer_copy(
     return result, attrs.evolve(table, blocks=blocks)
 
 
-def register_keys(
-    scope: Scope, spec: RequestSpec, allocation: Allocation, covered: int
-) -> Allocation:
-    """Key what ``covered`` known tokens fill: full blocks, the attention tail, the Mamba tail.
-
-    Keys are registered when the step that computes them is scheduled; their bytes are true
-    once it has run. Full Mamba blocks are offered to the connector with their exact token
-    count (R30); a registered sub-block tail waits for its copy or for the finish (R1, R9).
-    """
-    result = attrs.evolve(allocation, tables=())
-    for index, (group, table) in enumerate(zip(scope.groups, allocation.tables, strict=True)):
-        result, table = _register_full_blocks(
-            result, spec, index, group.block_size, table, covered, group.is_mamba
-        )
-        boundary = boundaries.replay_boundary(scope, spec)
-        if boundaries.partial_hits(scope) and boundary > 0:
-            if group.is_mamba:
-                if covered == boundary:
-                    result, table = _register_tail(
-                        result, spec, index, group.block_size, table, boundary
-                    )
-            elif boundary <= covered and boundary % group.block_size:
-                block = table.blocks[boundary // group.block_size]
-                key = Key(index, spec.tokens[:boundary])
-                result = attrs.evolve(
-                    result, pool=block_pool.add_partial_key(result.pool, block, key)
-                )
-        result = attrs.evolve(result, tables=(*result.tables, table))
-    return result
-
-
-def _register_full_blocks(
-    result: Allocation,
-    spec: RequestSpec,
-    group: int,
-    size: int,
-    table: BlockTable,
-    covered: int,
-    is_mamba: bool,
-) -> tuple[Allocation, BlockTable]:
-    """Key the real blocks that became full; offer each one of a Mamba group."""
-    pool = result.pool
-    offers: tuple[Handoff, ...] = ()
-    registered: tuple[Key, ...] = ()
-    for column in range(table.num_cached, covered // size):
-        block = table.blocks[column]
-        if block == NULL_BLOCK:
-            continue
-        key = Key(group, spec.tokens[: (column + 1) * size])
-        pool = block_pool.promote_to_full(pool, block, key)
-        if is_mamba:
-            registered += (key,)
-            offers += (Handoff(spec.name, group, block, len(key.prefix)),)
-    result = attrs.evolve(
-        result,
-        pool=pool,
-        offers=result.offers + offers,
-        registered=result.registered + registered,
-    )
-    return result, attrs.evolve(table, num_cached=max(table.num_cached, covered // size))
-
-
-def _register_tail(
-    result: Allocation, spec: RequestSpec, group: int, size: int, table: BlockTable, boundary: int
-) -> tuple[Allocation, BlockTable]:
-    """Register the state at the replay boundary; inside a block, a copy is due and a marker set."""
-    column = math.ceil(boundary / size) - 1
-    if column >= len(table.blocks) or table.blocks[column] == NULL_BLOCK:
-        return result, table
-    block = table.blocks[column]
-    key = Key(group, spec.tokens[:boundary])
-    result = attrs.evolve(
-        result,
-        pool=block_pool.add_partial_key(result.pool, block, key),
-        registered=(*result.registered, key),
-    )
-    if boundary % size == 0:
-        return result, table
-    table = attrs.evolve(
-        table,
-        copy_due=CopyDue(column, block),
-        num_cached=column,
-        marker=Marker(block, boundary),
-    )
-    return attrs.evolve(result, events=(*result.events, "tail registered")), table
-
-
 def blocks_to_free(freed: tuple[BlockTable, ...]) -> tuple[tuple[int, ...], ...]:
     """Return every block of a request as it is given back: by group, from each table's last."""
     return tuple(table.blocks[::-1] for table in freed)
+
+
+def extended_mirror(
+    mirror: tuple[tuple[int, ...], ...], tables: tuple[BlockTable, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the workers' tables after an extension: they get what was appended to the tables.
+
+    A block is never replaced in them, so they still name what has been retired or relocated.
+    """
+    return tuple(
+        known + table.blocks[len(known) :] for known, table in zip(mirror, tables, strict=True)
+    )
+
+
+def tables_of_step(
+    scope: Scope,
+    mirror: tuple[tuple[int, ...], ...],
+    tables: tuple[BlockTable, ...],
+    start: int,
+) -> tuple[tuple[int, ...], ...]:
+    """Return the workers' tables as a chunk that begins at ``start`` uses them.
+
+    They are cleared of what the scheduler has let go of in columns that no such chunk touches,
+    so that nothing is remembered of a block that can make no difference.
+    """
+    used = []
+    for group, known, table in zip(scope.groups, mirror, tables, strict=True):
+        first = first_column_touched(group, start)
+        used.append(table.blocks[:first] + known[first:])
+    return tuple(used)
+
+
+def first_column_touched(group: Group, start: int) -> int:
+    """Return the first column that a step reads or writes which computes from ``start`` on."""
+    if group.is_mamba:
+        return max(start - 1, 0) // group.block_size
+    if group.kind is GroupKind.SLIDING_WINDOW:
+        return first_column_in_window(group, start)
+    return 0
