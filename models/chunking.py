@@ -57,9 +57,7 @@ def chunk_end(
     return min((stop for stop in stops if start < stop < end), default=end)
 
 
-def _block_stops(
-    scope: Scope, spec: RequestSpec, known: int, start: int, block: int
-) -> list[int]:
+def _block_stops(scope: Scope, spec: RequestSpec, known: int, start: int, block: int) -> list[int]:
     """Return where a prefill that starts at ``start`` has to stop for states to be cached."""
     last_block_boundary = boundaries.checkpoint(scope, known, block)
     tail_boundary = boundaries.replay_boundary(scope, spec) if boundaries.partial_hits(scope) else 0
@@ -71,9 +69,7 @@ def _block_stops(
     return stops
 
 
-def _junction_stop(
-    scope: Scope, spec: RequestSpec, start: int, junction: int, block: int
-) -> int:
+def _junction_stop(scope: Scope, spec: RequestSpec, start: int, junction: int, block: int) -> int:
     """Return where a chunk stops for a junction: there, or at the last block boundary before it."""
     exact = scope.shared_prefix_checkpoints and boundaries.partial_hits(scope)
     if exact and junction <= len(spec.prompt):
@@ -81,9 +77,7 @@ def _junction_stop(
     return start + (junction - start) // block * block
 
 
-def internal_checkpoint(
-    scope: Scope, spec: RequestSpec, known: int, start: int, end: int
-) -> int:
+def internal_checkpoint(scope: Scope, spec: RequestSpec, known: int, start: int, end: int) -> int:
     """Return the replay boundary, if the device exports its state from within [start, end).
 
     It goes into the column before the running one, which must be another than that of the state

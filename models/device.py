@@ -1,22 +1,21 @@
 """The device: steps run in order, and contents change only here (domain.md b, i).
 
 Order within a step: zero new blocks, copy-on-write copies, Mamba column copy, forward, and
-after drafts a copy of the state at the block boundary that they passed. The forward depends on what it reads: after a wrong read everything it writes is garbage, so that
-"wrong bytes under a key" is something the model can be asked about.
+after drafts a copy of the state at the block boundary that they passed. The forward depends on
+what it reads: after a wrong read everything it writes is garbage, so that "wrong bytes under a
+key" is something the model can be asked about.
 """
 
 from __future__ import annotations
 
-import math
-
 import attrs
 
-from cowtail.models import peers, workers
+from cowtail.models import peers, state_columns, workers
 from cowtail.models.errors import NotEnabled
 from cowtail.models.memories import agreed_memory, with_memories
 from cowtail.models.observations import GARBAGE
 from cowtail.models.scope import Scope
-from cowtail.models.state import DeviceStep, Memory, RunningState, ScheduledChunk, State
+from cowtail.models.state import DeviceStep, Memory, ScheduledChunk, State
 from cowtail.models.transition import Transition
 
 
@@ -32,9 +31,7 @@ def execute(scope: Scope, state: State) -> Transition:
         raise NotEnabled(guard)
     position = next(i for i, step in enumerate(state.steps) if not step.executed)
     step = state.steps[position]
-    done = DeviceStep(
-        chunks=tuple(attrs.evolve(chunk, tables=()) for chunk in step.chunks), executed=True
-    )
+    done = DeviceStep(chunks=tuple(_without_tables(chunk) for chunk in step.chunks), executed=True)
     state = attrs.evolve(
         state,
         steps=(*state.steps[:position], done, *state.steps[position + 1 :]),
@@ -42,6 +39,10 @@ def execute(scope: Scope, state: State) -> Transition:
     )
     memories = [run_step(scope, memory, step) for memory in (state.memory, *state.other_memories)]
     return Transition(peers.queue_sends(scope, with_memories(state, memories), step))
+
+
+def _without_tables(chunk: ScheduledChunk) -> ScheduledChunk:
+    return attrs.evolve(chunk, tables=(), running=(), checkpoint=0, exports=(), keys=())
 
 
 def run_step(scope: Scope, memory: Memory, step: DeviceStep) -> Memory:
@@ -60,46 +61,6 @@ def run_step(scope: Scope, memory: Memory, step: DeviceStep) -> Memory:
     return tuple(tuple(page) for page in pages)
 
 
-def running_before(scope: Scope, chunk: ScheduledChunk, group: int) -> RunningState:
-    """Return where a Mamba group's state is before a chunk, which does not begin at token 0."""
-    known = chunk.running[group] if chunk.running else None
-    return known or _in_the_column_of(chunk.start, scope.groups[group].block_size)
-
-
-def running_after(scope: Scope, chunk: ScheduledChunk, group: int) -> RunningState | None:
-    """Return where a chunk leaves a Mamba group's state; None: in its last token's column.
-
-    That of accepted drafts is in a scratch column, unless it has been copied to the running one.
-    """
-    size = scope.groups[group].block_size
-    column = math.ceil(chunk.end / size) - 1
-    state = column + chunk.accepted
-    passed = boundary_passed(scope, chunk, group)
-    if passed is not None and passed // size - 1 == column:
-        state = column
-    left = RunningState(column, state)
-    return None if left == _in_the_column_of(chunk.settled, size) else left
-
-
-def boundary_passed(scope: Scope, chunk: ScheduledChunk, group: int) -> int | None:
-    """Return the last block boundary among the tokens that a chunk with drafts has settled."""
-    size = scope.groups[group].block_size
-    boundary = chunk.settled // size * size
-    return boundary if chunk.drafts and boundary > chunk.start else None
-
-
-def _in_the_column_of(tokens: int, size: int) -> RunningState:
-    column = (tokens - 1) // size
-    return RunningState(column, column)
-
-
-def _column_read(scope: Scope, chunk: ScheduledChunk, group: int) -> int:
-    """Return the column that the forward reads the state from: the running one, if it moves."""
-    before = running_before(scope, chunk, group)
-    running = math.ceil(chunk.end / scope.groups[group].block_size) - 1
-    return before.state if before.column == running else running
-
-
 def _move_running_state(scope: Scope, pages: list[list[str]], chunk: ScheduledChunk) -> None:
     """Copy the state to the chunk's running column, where that is another than before."""
     if chunk.start == 0:
@@ -107,8 +68,8 @@ def _move_running_state(scope: Scope, pages: list[list[str]], chunk: ScheduledCh
     for index, (group, table) in enumerate(zip(scope.groups, chunk.tables, strict=True)):
         if not group.is_mamba:
             continue
-        before = running_before(scope, chunk, index)
-        running = math.ceil(chunk.end / group.block_size) - 1
+        before = state_columns.before_chunk(scope, chunk, index)
+        running = state_columns.running_column(scope, chunk, index)
         if running not in (before.column, before.state):
             pages[table[running]] = list(pages[table[before.state]])
 
@@ -120,7 +81,7 @@ def _forward(scope: Scope, pages: list[list[str]], chunk: ScheduledChunk) -> Non
     for index, (group, table) in enumerate(zip(scope.groups, chunk.tables, strict=True)):
         size = group.block_size
         if group.is_mamba:
-            running = math.ceil(chunk.end / size) - 1
+            running = state_columns.running_column(scope, chunk, index)
             sampled = chunk.end - chunk.drafts
             for draft in range(chunk.drafts + 1):
                 true = intact and draft <= chunk.accepted
@@ -141,7 +102,7 @@ def reads_its_prefix(scope: Scope, pages: list[list[str]], chunk: ScheduledChunk
     for index, (group, table) in enumerate(zip(scope.groups, chunk.tables, strict=True)):
         size = group.block_size
         if group.is_mamba:
-            column = _column_read(scope, chunk, index)
+            column = state_columns.column_read(scope, chunk, index)
             if chunk.start and pages[table[column]][0] != tokens[: chunk.start]:
                 return False
             continue
@@ -157,10 +118,10 @@ def _settle_drafts(scope: Scope, pages: list[list[str]], chunk: ScheduledChunk) 
     for index, (group, table) in enumerate(zip(scope.groups, chunk.tables, strict=True)):
         if not group.is_mamba:
             continue
-        boundary = boundary_passed(scope, chunk, index)
+        boundary = state_columns.boundary_passed(scope, chunk, index)
         if boundary is None:
             continue
-        running = math.ceil(chunk.end / group.block_size) - 1
+        running = state_columns.running_column(scope, chunk, index)
         source = running + boundary - chunk.start - 1
         target = boundary // group.block_size - 1
         if source != target:

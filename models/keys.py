@@ -28,9 +28,7 @@ def register_keys(
     result = attrs.evolve(allocation, tables=())
     for index, (group, table) in enumerate(zip(scope.groups, allocation.tables, strict=True)):
         first = table.num_cached
-        result, table = _register_full_blocks(
-            scope, result, spec, index, table, covered, junction
-        )
+        result, table = _register_full_blocks(scope, result, spec, index, table, covered, junction)
         if group.is_mamba:
             export = result.exports[index] if result.exports else None
             if export is not None:

@@ -19,11 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cowtail.models import (
+    admission,
     device,
     environment,
+    extension,
     loads,
     output,
     peers,
+    preemption,
     reports,
     requests,
     reset,
@@ -68,6 +71,7 @@ from cowtail.models.observations import (
     RequestView,
     Status,
 )
+from cowtail.models.planning import Refusal
 from cowtail.models.scope import Scope
 from cowtail.models.state import RankWorker, State, initial_state, known_tokens
 from cowtail.models.transition import Transition
@@ -89,14 +93,14 @@ def _enabled(scope: Scope, state: State) -> Iterator[Action]:
     names = [spec.name for spec in scope.requests]
     if state.open_pass is not None:
         for index, name in enumerate(names):
-            if not scheduler.preempt_guard(scope, state, index):
+            if not preemption.preempt_guard(scope, state, index):
                 yield Preempt(name)
-            if not scheduler.extend_guard(scope, state, index):
+            if not isinstance(extension.plan_extension(scope, state, index), Refusal):
                 yield Extend(name)
-            if not scheduler.admit_guard(scope, state, index):
-                yield Admit(name)
-            if scope.max_failed_lookups and not scheduler.admit_guard(scope, state, index, True):
-                yield Admit(name, lookup_failed=True)
+            for failed in (False, True) if scope.max_failed_lookups else (False,):
+                plan = admission.plan_admission(scope, state, index, failed)
+                if not isinstance(plan, Refusal):
+                    yield Admit(name, failed)
         if not scheduler.end_pass_guard(scope, state):
             yield EndPass()
         return
@@ -190,11 +194,11 @@ def _step(scope: Scope, state: State, action: Action) -> Transition:
         case BeginPass():
             return scheduler.begin_pass(scope, state)
         case Admit(request=name, lookup_failed=failed):
-            return scheduler.admit(scope, state, scope.index(name), failed)
+            return admission.admit(scope, state, scope.index(name), failed)
         case Extend(request=name):
-            return scheduler.extend(scope, state, scope.index(name))
+            return extension.extend(scope, state, scope.index(name))
         case Preempt(request=name):
-            return scheduler.preempt(scope, state, scope.index(name))
+            return preemption.preempt(scope, state, scope.index(name))
         case EndPass():
             return scheduler.end_pass(scope, state)
         case Execute():
@@ -267,6 +271,8 @@ def observe(scope: Scope, state: State, effects: Effects) -> Observation:
                 markers=tuple(table.marker for table in request.tables),
                 found=None if request.answer is None else request.answer.length,
                 leased=request.leased,
+                worker_tables=request.worker_tables or ((),) * len(scope.groups),
+                junction=request.junction,
             )
             for spec, request in zip(scope.requests, state.requests, strict=True)
         ),

@@ -19,6 +19,7 @@ from cowtail.models.errors import NotEnabled
 from cowtail.models.lookup import Hit
 from cowtail.models.memories import memory_of, slots_of, true_content, with_memories
 from cowtail.models.observations import NULL_BLOCK, Effects, Load, Status
+from cowtail.models.planning import Refusal
 from cowtail.models.scope import RequestSpec, Scope
 from cowtail.models.state import (
     Answer,
@@ -69,15 +70,20 @@ def supply(
 
 @attrs.frozen
 class LoadPlan:
-    """The blocks that a load needs: the pool and tables once it has them, or why it cannot."""
+    """A load that a pass can begin, and the pool and tables once it has its blocks.
 
-    guard: str
+    ``junction``: where the local hit of some set ended, if that is beyond the joint one; else 0.
+    """
+
     load: PendingLoad
     pool: Pool
     tables: tuple[BlockTable, ...]
+    junction: int
 
 
-def plan_load(scope: Scope, state: State, index: int, hit: Hit, offered: Supply) -> LoadPlan:
+def plan_load(
+    scope: Scope, state: State, index: int, hit: Hit, offered: Supply
+) -> LoadPlan | Refusal:
     """Plan the blocks for a load: those of the local hit within whole LCMs, and new ones.
 
     The load must leave enough free blocks for every loading or loaded request, itself included,
@@ -101,14 +107,15 @@ def plan_load(scope: Scope, state: State, index: int, hit: Hit, offered: Supply)
         if request.status in WAITING_FOR_BLOCKS
     )
     if sum(missing) + reserved > len(pool.free):
-        guard = f"{sum(missing)} blocks and {reserved} in reserve are needed, {len(pool.free)} free"
-        return LoadPlan(guard, load, state.pool, ())
+        return Refusal(
+            f"{sum(missing)} blocks and {reserved} in reserve are needed, {len(pool.free)} free"
+        )
     grown = []
     for group, (blocks, count) in enumerate(zip(adopted, missing, strict=True)):
         pool, taken = block_pool.allocate(pool, count)
         covered = start // scope.groups[group].block_size
         grown.append(BlockTable(blocks=blocks + taken, num_cached=covered, allocated=True))
-    return LoadPlan("", load, pool, tuple(grown))
+    return LoadPlan(load, pool, tuple(grown), hit.junction)
 
 
 def _adopted(
@@ -151,6 +158,7 @@ def begin_load(scope: Scope, state: State, index: int, plan: LoadPlan) -> Transi
         computed=load.end,
         answer=None,
         leased=request.leased and from_store,
+        junction=plan.junction,
     )
     state = attrs.evolve(
         with_request(state, index, request),

@@ -40,6 +40,7 @@ def submit(scope: Scope, state: State, index: int) -> Transition:
     if guard:
         raise NotEnabled(guard)
     waiting = attrs.evolve(state.requests[index], status=Status.WAITING)
+    state = attrs.evolve(state, submitted=(*state.submitted, index))
     return Transition(with_request(state, index, waiting))
 
 

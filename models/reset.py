@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.models import block_pool, connector, scheduler
+from cowtail.models import block_pool, connector, preemption
 from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import Effects, Status
 from cowtail.models.scope import Role, Scope
@@ -42,7 +42,7 @@ def reset(scope: Scope, state: State, running: bool, store: bool) -> Transition:
     events: tuple[str, ...] = ()
     if running:
         for index in _last_admitted_first(state):
-            state, more = scheduler.take_back(scope, state, index)
+            state, more = preemption.take_back(scope, state, index)
             state = attrs.evolve(state, untold_preempted=(*state.untold_preempted, index))
             events += more
     succeeded = not any(state.pool.ref_counts) and not state.deferred
@@ -56,8 +56,7 @@ def reset(scope: Scope, state: State, running: bool, store: bool) -> Transition:
 
 
 def _last_admitted_first(state: State) -> list[int]:
-    running = [i for i, r in enumerate(state.requests) if r.status is Status.RUNNING]
-    return running[::-1]
+    return [i for i in state.admitted[::-1] if state.requests[i].status is Status.RUNNING]
 
 
 def _without_store(state: State) -> State:

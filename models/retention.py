@@ -38,9 +38,7 @@ def _state_is_retained(
         columns = interval // size
         if columns <= 1 or (column + 1) % columns == 0:
             return True
-    return any(
-        column == end // size - 1 for end in _reachable_boundaries(scope, spec, junction)
-    )
+    return any(column == end // size - 1 for end in _reachable_boundaries(scope, spec, junction))
 
 
 def _window_block_is_retained(
@@ -66,9 +64,7 @@ def _window_block_is_retained(
             return True
     if interval is None:
         return False
-    last_columns = (
-        end // size + shift for end in _reachable_boundaries(scope, spec, junction)
-    )
+    last_columns = (end // size + shift for end in _reachable_boundaries(scope, spec, junction))
     return any(last - needed <= column < last for last in last_columns)
 
 

@@ -16,7 +16,7 @@ import math
 
 import attrs
 
-from cowtail.models import block_pool
+from cowtail.models import block_pool, state_columns
 from cowtail.models.block_pool import Pool
 from cowtail.models.errors import LifecycleError
 from cowtail.models.lookup import Hit
@@ -111,14 +111,16 @@ def blocks_written(scope: Scope, group: int, chunk: ScheduledChunk) -> tuple[int
     """
     size = scope.groups[group].block_size
     table = chunk.tables[group]
-    columns = math.ceil(chunk.end / size)
     if not scope.groups[group].is_mamba:
-        return table[chunk.start // size : columns]
-    written = table[columns - 1 : columns + chunk.drafts]
-    if chunk.checkpoint and chunk.exports[group] is not None:
-        written += (table[columns - 2],)
-    if chunk.drafts and chunk.settled // size * size > chunk.start:
-        written += (table[chunk.settled // size - 1],)
+        return table[chunk.start // size : math.ceil(chunk.end / size)]
+    running = state_columns.running_column(scope, chunk, group)
+    written = table[running : running + chunk.drafts + 1]
+    export = chunk.exports[group] if chunk.exports else None
+    if export is not None:
+        written += (table[export],)
+    boundary = state_columns.boundary_passed(scope, chunk, group)
+    if boundary is not None:
+        written += (table[boundary // size - 1],)
     return written
 
 
@@ -164,11 +166,6 @@ def blocks_needed(
     return total
 
 
-def adopted_from_free_list(pool: Pool, adopted: tuple[BlockTable, ...]) -> int:
-    """Return how many blocks of a hit would leave the free list when touched."""
-    return sum(pool.ref_counts[b] == 0 for table in adopted for b in table.blocks if b)
-
-
 @attrs.frozen
 class _Columns:
     """How a Mamba table grows: nulls first, then relocated columns, then blocks of its own.
@@ -207,19 +204,15 @@ def _plan_columns(
 
 
 def allocate(
-    scope: Scope,
-    pool: Pool,
-    name: str,
-    tables: tuple[BlockTable, ...],
-    end: int,
-    checkpoint: int = 0,
+    scope: Scope, begun: Allocation, name: str, end: int, checkpoint: int = 0
 ) -> Allocation:
     """Perform the copies that are due and extend every table to cover ``end`` tokens.
 
-    Raises LifecycleError if a scratch block to relocate is shared or keyed.
+    ``begun`` holds the tables to extend. Raises LifecycleError if a scratch block to relocate is
+    shared or keyed.
     """
-    result = Allocation(pool, (), checkpoint=checkpoint)
-    for index, (group, table) in enumerate(zip(scope.groups, tables, strict=True)):
+    result = attrs.evolve(begun, tables=(), checkpoint=checkpoint)
+    for index, (group, table) in enumerate(zip(scope.groups, begun.tables, strict=True)):
         if group.is_mamba:
             result, table = _allocate_states(scope, result, name, index, table, end)
         else:

@@ -27,11 +27,11 @@ from typing import Any
 
 import attrs
 
-from cowtail.models import lifecycle, peers
+from cowtail.models import lifecycle, peers, tables
 from cowtail.models.actions import Action
 from cowtail.models.errors import LifecycleError
 from cowtail.models.observations import NULL_BLOCK, Key, Status
-from cowtail.models.scope import Scope
+from cowtail.models.scope import Policy, Scope
 from cowtail.models.state import (
     JobMeta,
     Memory,
@@ -40,6 +40,7 @@ from cowtail.models.state import (
     Request,
     ScheduledChunk,
     State,
+    tokens_in_flight,
 )
 
 _MARSHAL_VERSION = 2  # later versions encode object identity, which differs between equal keys
@@ -99,7 +100,8 @@ def _classes_of_equal_requests(scope: Scope) -> tuple[tuple[int, ...], ...]:
     classes: dict[object, list[int]] = {}
     for index, spec in enumerate(scope.requests):
         abortable = scope.may_abort is None or spec.name in scope.may_abort
-        classes.setdefault((spec.tokens, spec.prompt, abortable), []).append(index)
+        alike = (spec.tokens, spec.prompt, spec.accepts, spec.priority, abortable)
+        classes.setdefault(alike, []).append(index)
     return tuple(tuple(members) for members in classes.values() if len(members) > 1)
 
 
@@ -223,7 +225,8 @@ def _pack(scope: Scope, state: State, new: _Renaming) -> bytes:
             for b in _inverse(tuple(block))
         ),
         tuple((key.group, key.prefix, block[b]) for key, b in _shared_keys(state)),
-        tuple(_request(state, index, block) for index in new.requests),
+        tuple(_request(scope, state, index, block) for index in new.requests),
+        _queues(scope, state, request),
         None if state.open_pass is None else _pass(state.open_pass, new),
         tuple(
             (
@@ -266,6 +269,21 @@ def _pack(scope: Scope, state: State, new: _Renaming) -> bytes:
         state.failure,
     )
     return marshal.dumps(packed, _MARSHAL_VERSION)
+
+
+def _queues(scope: Scope, state: State, request: list[int]) -> tuple[object, ...]:
+    """Return the orders among requests that a policy, or a reset, goes by."""
+    if scope.policy is Policy.ANY and not scope.max_resets:
+        return ()
+    running = tuple(
+        request[i] for i in state.admitted if state.requests[i].status is Status.RUNNING
+    )
+    if scope.policy is not Policy.PRIORITY:
+        return running
+    waiting = (
+        request[i] for i in state.submitted if state.requests[i].status is not Status.FINISHED
+    )
+    return running, tuple(waiting)
 
 
 def _loads_and_sends(rank: RankWorker, request: list[int]) -> tuple[object, ...]:
@@ -405,6 +423,8 @@ def _blocks_that_can_be_read(scope: Scope, state: State) -> set[int]:
         metas += step.jobs
         live.update(copy.source for copy in step.copies)
         live.update(b for chunk in step.chunks for table in chunk.tables for b in table)
+    for index in range(len(state.requests)):
+        live.update(b for _, blocks in _workers_only(scope, state, index) for b in blocks)
     for meta in metas:
         live.update(put.block for put in meta.puts)
         live.update(b for table in meta.tables for b in table)
@@ -422,7 +442,27 @@ def _shared_keys(state: State) -> list[tuple[Key, int]]:
     ]
 
 
-def _request(state: State, index: int, block: list[int]) -> tuple[object, ...]:
+def _workers_only(scope: Scope, state: State, index: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Return what a later step can find in the workers' tables and not in the scheduler's.
+
+    By group, from the first column on that a step from the processed tokens on can touch. The
+    columns before it make no difference any more.
+    """
+    request = state.requests[index]
+    if not request.worker_tables:
+        return []
+    processed = max(0, request.computed - tokens_in_flight(state, index))
+    apart = []
+    for group, (spec, known, table) in enumerate(
+        zip(scope.groups, request.worker_tables, request.tables, strict=True)
+    ):
+        first = tables.first_column_touched(spec, processed)
+        if known[first:] != table.blocks[first:]:
+            apart.append((group, known[first:]))
+    return apart
+
+
+def _request(scope: Scope, state: State, index: int, block: list[int]) -> tuple[object, ...]:
     request = state.requests[index]
     if request.status in (Status.FINISHED, Status.NEW):
         handed_twice = len(set(request.handed_off)) < len(request.handed_off)
@@ -435,6 +475,12 @@ def _request(state: State, index: int, block: list[int]) -> tuple[object, ...]:
         request.computed,
         request.outputs,
         request.placeholders,
+        request.drafted,
+        request.junction,
+        tuple(
+            (group, tuple(block[b] for b in blocks))
+            for group, blocks in _workers_only(scope, state, index)
+        ),
         tuple(sorted(request.handed_off)),
         None if request.answer is None else attrs.astuple(request.answer),
         request.leased,
@@ -453,6 +499,7 @@ def _request(state: State, index: int, block: list[int]) -> tuple[object, ...]:
                 table.allocated,
                 table.last_state,
                 table.retired,
+                None if table.running is None else attrs.astuple(table.running),
             )
             for table in request.tables
         ),
@@ -467,6 +514,11 @@ def _chunk(chunk: ScheduledChunk, new: _Renaming) -> tuple[object, ...]:
         chunk.samples,
         chunk.stale,
         tuple(tuple(new.block[b] for b in table) for table in chunk.tables),
+        (chunk.drafts, chunk.accepted) if chunk.drafts else (),
+        tuple(None if left is None else attrs.astuple(left) for left in chunk.running),
+        chunk.checkpoint,
+        chunk.exports,
+        tuple((new.block[b], key.group, key.prefix) for b, key in chunk.keys),
     )
 
 

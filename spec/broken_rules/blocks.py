@@ -5,10 +5,10 @@ from __future__ import annotations
 import attrs
 
 from cowtail.models import (
+    admission,
     block_pool,
     boundaries,
     lookup,
-    scheduler,
     tables,
 )
 from cowtail.models.block_pool import Pool
@@ -126,7 +126,7 @@ RULES: tuple[BrokenRule, ...] = (
         "A hit is copied from a block that another copy or chunk of the same step fills.",
         "same_pass",
         "S6",
-        (scheduler, "copies_what_this_pass_writes", _copies_are_never_checked),
+        (admission, "copies_what_this_pass_writes", _copies_are_never_checked),
     ),
     broken(
         "partial_hit_shared",

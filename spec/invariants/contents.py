@@ -78,14 +78,14 @@ def _missing_from_hit(scope: Scope, state: State, tokens: str, hit: lookup.Hit) 
 def writers_are_alone(scope: Scope, state: State) -> str | None:
     """S5: see ``PROPERTIES``."""
     for chunk, jobs in _chunks_to_run(state):
-        for group, table in enumerate(chunk.tables):
-            for block in tables.blocks_written(scope, group, table, chunk.start, chunk.end):
+        for group in range(len(scope.groups)):
+            for block in tables.blocks_written(scope, group, chunk):
                 wrong = _foreign_job(scope, chunk, group, block, jobs)
                 if wrong:
                     return _about_to_write(scope, chunk, group, block, wrong)
     for chunk in () if state.open_pass is None else state.open_pass.scheduled:
-        for group, table in enumerate(chunk.tables):
-            for block in tables.blocks_written(scope, group, table, chunk.start, chunk.end):
+        for group in range(len(scope.groups)):
+            for block in tables.blocks_written(scope, group, chunk):
                 wrong = _foreign_holder(scope, state, chunk, group, block)
                 if wrong:
                     return _about_to_write(scope, chunk, group, block, wrong)
