@@ -41,6 +41,11 @@ class BlockPool:
         """Number of blocks that nothing references."""
         return len(self._free)
 
+    @property
+    def num_used(self) -> int:
+        """Number of blocks that something references; the null block does not count."""
+        return len(self._keys) - 1 - len(self._free)
+
     def free_blocks(self) -> tuple[int, ...]:
         """Return the free list, head first."""
         return tuple(self._free)
@@ -157,6 +162,11 @@ class BlockPool:
             if not holders:
                 del self._cached[key]
         self._keys[block] = []
+
+    def forget_keys(self) -> None:
+        """Evict every key of every block; the free list stays as it is."""
+        for block in range(len(self._keys)):
+            self.drop_keys(block)
 
     def move_keys(self, source: int, destination: int) -> list[Key]:
         """Re-point all keys of ``source`` to ``destination``, in order; return them."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cowtail.impl.torch_engine.connector import Save, StoreConnector, Tables
+from cowtail.impl.torch_engine.connector import Save, StoreConnector
 from cowtail.impl.torch_engine.request import Request
-from cowtail.models.observations import Handoff, Put, StoreJob
+from cowtail.impl.torch_engine.store_jobs import Tables
+from cowtail.models.observations import Handoff, Put
 
 
 class FindsStateByPosition(StoreConnector):
@@ -48,13 +49,11 @@ class SavesKnownTokensAtFinish(StoreConnector):
     The token sampled last is known, and has never been computed.
     """
 
-    def request_finished(self, request: Request, tables: Tables) -> StoreJob | None:
+    def request_finished(self, request: Request, tables: Tables) -> int:
         """Save up to the known tokens if they end on a block boundary."""
         tracker = self.trackers.get(request.name)
         known = request.known
         on_boundary = known % self.layout.lcm == 0
-        if not self.saves or tracker is None or not on_boundary:
-            return None
-        if known <= tracker.num_saved:
-            return None
-        return self.queue_at_finish(Save(request, tables, completed=known, save_to=known))
+        if self.saves and tracker is not None and on_boundary and known > tracker.num_saved:
+            self.queue_at_finish(Save(request, tables, completed=known, save_to=known))
+        return super().request_finished(request, tables)

@@ -64,6 +64,18 @@ def rank_term(rank: int) -> int:
     return (rank + 1) * _RANK % PRIME
 
 
+def true_digests(tokens: str, rank: int) -> tuple[list[int], list[int]]:
+    """Return ``D(1), D(2), ...`` and ``A(1), A(2), ...``: every token's KV, and the states."""
+    kv, states = [], []
+    state = 0
+    for term in token_terms(tokens):
+        term += rank_term(rank)
+        kv.append((MIX * state + term) % PRIME)
+        state = (CHAIN * state + term) % PRIME
+        states.append(state)
+    return kv, states
+
+
 def payload_of(digests: torch.Tensor, width: int) -> torch.Tensor:
     """Return the payload of each digest: float32 [..., width] for int64 [...]."""
     factors = _payload_factors(width, digests.device)
@@ -95,12 +107,10 @@ class DigestTable:
         self._width = width
         self._prefixes = {0: ""}
         for request in scope.requests:
-            tokens, state = request.tokens, 0
-            for end, term in enumerate(token_terms(tokens), start=1):
-                term += rank_term(rank)
-                self._enter((MIX * state + term) % PRIME, tokens[:end])
-                state = (CHAIN * state + term) % PRIME
-                self._enter(state, tokens[:end])
+            pairs = zip(*true_digests(request.tokens, rank), strict=True)
+            for end, (kv, state) in enumerate(pairs, start=1):
+                self._enter(kv, request.tokens[:end])
+                self._enter(state, request.tokens[:end])
 
     def _enter(self, digest: int, prefix: str) -> None:
         if self._prefixes.setdefault(digest, prefix) != prefix:

@@ -18,19 +18,25 @@ from collections.abc import Collection
 
 import attrs
 
+from cowtail.impl.torch_engine.assembly import build_connector, build_worker
 from cowtail.impl.torch_engine.block_pool import BlockPool
 from cowtail.impl.torch_engine.block_table import PassRecord
 from cowtail.impl.torch_engine.errors import EngineError
 from cowtail.impl.torch_engine.faults import parts_with
+from cowtail.impl.torch_engine.foreign import ForeignEngine
 from cowtail.impl.torch_engine.forward import StepPlanner
 from cowtail.impl.torch_engine.kv_cache_manager import KVCacheManager
 from cowtail.impl.torch_engine.layout import CacheLayout
 from cowtail.impl.torch_engine.memory import PagedMemory
-from cowtail.impl.torch_engine.observer import Observer
+from cowtail.impl.torch_engine.observer import Inboxes, Observer
 from cowtail.impl.torch_engine.policy import SchedulingPolicy
-from cowtail.impl.torch_engine.scheduler import Scheduler, SchedulerOutput
+from cowtail.impl.torch_engine.scheduler import LoadReport, Scheduler, SchedulerOutput
+from cowtail.impl.torch_engine.scripted_store import ScriptedStore
 from cowtail.impl.torch_engine.store import InMemoryStore
-from cowtail.impl.torch_engine.streams import Event, StreamKind, new_stream, require_device
+from cowtail.impl.torch_engine.store_base import StoreBase
+from cowtail.impl.torch_engine.store_protocol import StoreKey
+from cowtail.impl.torch_engine.streams import Event, StreamKind, require_device
+from cowtail.impl.torch_engine.true_contents import TrueContents
 from cowtail.impl.torch_engine.worker import Worker
 from cowtail.models import actions
 from cowtail.models.actions import Action
@@ -53,7 +59,8 @@ class TorchEngine:
     ``device`` is "cpu" or "cuda"; block metadata stays on the CPU. ``faults`` are names of
     ``faults.FAULTS``. ``payload_width`` is the number of float32 values in a slot.
     ``streams`` says when device work takes effect; with "deferred" it is when ``execute``
-    and ``run_job`` say so.
+    and ``run_job`` say so. ``store`` is the external store, one in memory if None; engines of
+    one scope may share it, and whoever made it closes it.
 
     Raises ValueError for an unknown fault or device, DeviceNotAvailable for CUDA without a GPU.
     """
@@ -66,6 +73,7 @@ class TorchEngine:
         faults: Collection[str] = (),
         payload_width: int = 8,
         streams: StreamKind = StreamKind.DEFERRED,
+        store: StoreBase | None = None,
     ) -> None:
         if payload_width < 1:
             raise ValueError(f"payload_width={payload_width}: must be 1 or more; raise it")
@@ -85,31 +93,38 @@ class TorchEngine:
         }
         retention = parts.retention(layout, scope.retention_interval)
         cache = KVCacheManager(scope, self.pool, managers, PassRecord(), retention, lookup, fence)
-        ledger = parts.ledger(self.pool, scope.num_ranks)
-        connector = parts.connector(scope, self.pool, ledger)
+        self.store: StoreBase = InMemoryStore() if store is None else store
+        client = ScriptedStore(self.store)
         self.scheduler: Scheduler = parts.scheduler(
             scope,
             cache,
-            connector,
+            build_connector(scope, parts, self.pool, lookup, client),
             parts.chunking(scope),
             SchedulingPolicy(scope.policy),
             parts.worker_tables(len(scope.groups)),
+            parts.load_ledger(scope.num_ranks),
+            parts.load_allocator(scope, cache),
+            parts.held(scope.num_ranks),
         )
-        self.store = InMemoryStore()
+        contents = [TrueContents(scope, rank, payload_width) for rank in range(scope.num_ranks)]
+        self.foreign = ForeignEngine(scope, self.store, contents)
         self.workers: list[Worker] = [
-            parts.worker(
+            build_worker(
                 scope,
+                parts,
                 rank,
                 PagedMemory(scope.num_blocks, scope.slots_per_block, payload_width, where),
-                self.store,
-                new_stream(streams),
-                new_stream(streams),
+                client,
+                each,
+                streams,
             )
-            for rank in range(scope.num_ranks)
+            for rank, each in enumerate(contents)
         ]
         self._planner = StepPlanner(scope, where, parts.states)
         self._steps: deque[_Step] = deque()
         self._inbox: list[tuple[int, int]] = []
+        self._load_inbox: list[LoadReport] = []
+        self._send_inbox: list[tuple[str, int]] = []
         self._effects = Effects()
         self._observer = Observer(self.scheduler, self.workers, self.store)
 
@@ -124,7 +139,12 @@ class TorchEngine:
 
     def observe(self) -> Observation:
         """Return everything that can be observed now, with the effects of the last action."""
-        return self._observer.observe(len(self._steps), tuple(self._inbox), self._effects)
+        inboxes = Inboxes(
+            tuple(self._inbox),
+            tuple((name, rank) for name, rank, _ in self._load_inbox),
+            tuple(self._send_inbox),
+        )
+        return self._observer.observe(len(self._steps), inboxes, self._effects)
 
     def _perform(self, action: Action) -> Effects:
         scheduler = self.scheduler
@@ -136,8 +156,8 @@ class TorchEngine:
                 effects = scheduler.abort(name)
             case actions.BeginPass():
                 self._begin_pass()
-            case actions.Admit(request=name):
-                effects = scheduler.admit(name)
+            case actions.Admit(request=name, lookup_failed=failed):
+                effects = scheduler.admit(name, lookup_failed=failed)
             case actions.Extend(request=name):
                 effects = scheduler.extend(name)
             case actions.Preempt(request=name):
@@ -149,16 +169,49 @@ class TorchEngine:
             case actions.UpdateFromOutput():
                 effects = self._update_from_output()
             case actions.RunJob(rank=rank, outcome=outcome):
-                fail = outcome is actions.JobOutcome.FAILED
-                effects = Effects(puts=self._worker(rank).run_job(fail=fail))
+                effects = Effects(puts=self._worker(rank).run_job(outcome))
             case actions.Report(rank=rank, job=job, again=again):
                 self._worker(rank).take_report(job, again=again)
                 self._inbox = sorted([*self._inbox, (job, rank)])
             case actions.UpdateConnectorOutput():
                 effects = self._update_connector_output()
             case _:
-                raise EngineError(f"{action}: the engine does not choose what to schedule")
+                effects = self._perform_elsewhere(action)
         return effects
+
+    def _perform_elsewhere(self, action: Action) -> Effects:
+        """Carry out what has to do with lookups, loads, other engines, and resets."""
+        scheduler = self.scheduler
+        match action:
+            case actions.LookUp(request=name, failed=failed):
+                scheduler.look_up(name, failed=failed)
+            case actions.ExpireLease(request=name):
+                scheduler.expire_lease(name)
+            case actions.RunLoad(rank=rank, outcome=result):
+                self._worker(rank).loads.run(failed=result is actions.LoadOutcome.FAILED)
+            case actions.ReportLoad(rank=rank, request=name):
+                failed = self._worker(rank).loads.take_report(name)
+                self._load_inbox = sorted([*self._load_inbox, (name, rank, failed)])
+            case actions.FinishSend(rank=rank, child=child, request=name):
+                if self._worker(rank).sends.finish(name, child):
+                    self._send_inbox = sorted([*self._send_inbox, (name, rank)])
+            case actions.ForeignPut(request=name):
+                self.foreign.put(scheduler.request(name))
+            case actions.Evict(rank=rank, group=group, prefix=prefix):
+                self.store.evict(StoreKey(rank, group, prefix))
+            case actions.Reset(running=running, store=store):
+                return Effects(reset=self._reset(running=running, store=store))
+            case _:
+                raise EngineError(f"{action}: the engine does not choose what to schedule")
+        return Effects()
+
+    def _reset(self, *, running: bool, store: bool) -> bool:
+        """Reset the prefix cache, and with ``store`` what is outside too, whatever came of it."""
+        done = self.scheduler.reset(running=running)
+        if store:
+            self.scheduler.connector.reset_cache()
+            self.store.remove_all(force=True)
+        return done
 
     def _worker(self, rank: int) -> Worker:
         if not 0 <= rank < len(self.workers):
@@ -172,10 +225,16 @@ class TorchEngine:
         self.scheduler.begin_pass()
 
     def _end_pass(self) -> Effects:
-        """Dispatch the step: its device work goes to every rank's compute stream."""
+        """Dispatch the step: its device work goes to every rank's compute stream.
+
+        Its loads are queued at once: they do not wait for the device.
+        """
         output, effects = self.scheduler.end_pass()
         inputs = self._planner.plan(output)
         events = [worker.submit_step(inputs) for worker in self.workers]
+        for load in output.metadata.loads:
+            for worker in self.workers:
+                worker.loads.enqueue(load)
         self._steps.append(_Step(output, events))
         return effects
 
@@ -195,7 +254,9 @@ class TorchEngine:
         return self.scheduler.update_from_output(self._steps.popleft().output)
 
     def _update_connector_output(self) -> Effects:
-        if not self._inbox:
+        if not (self._inbox or self._load_inbox or self._send_inbox):
             raise EngineError("update_connector_output: nothing was reported; report a job first")
         reports, self._inbox = self._inbox, []
-        return self.scheduler.update_connector_output(reports)
+        loads, self._load_inbox = self._load_inbox, []
+        sends, self._send_inbox = self._send_inbox, []
+        return self.scheduler.update_connector_output(reports, loads, sends)

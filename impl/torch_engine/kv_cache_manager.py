@@ -157,6 +157,22 @@ class KVCacheManager:
         """Free every group's table, group by group, once no step in flight may write it."""
         self.fence.give_back(*[group.forget(request) for group in self.groups])
 
+    def free_at_once(self, request: Request) -> None:
+        """Free every group's table now: no step has ever had its blocks."""
+        for group in self.groups:
+            self.pool.free(group.forget(request))
+
+    def reset(self) -> bool:
+        """Forget every key; return False, and keep all, while anything references a block."""
+        if self.is_in_use():
+            return False
+        self.pool.forget_keys()
+        return True
+
+    def is_in_use(self) -> bool:
+        """Whether anything references a block, or gave one back that is not free yet."""
+        return bool(self.pool.num_used or self.fence.waiting())
+
     def release_copies(self, copies: tuple[Copy, ...]) -> None:
         """Drop the references that a pass's copies held: group by group, source first.
 

@@ -6,10 +6,13 @@ page is the KV of one token, slot 0 of a Mamba page is the state.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 import torch
 
 from cowtail.impl.torch_engine.digests import payload_of
+from cowtail.impl.torch_engine.store_protocol import Value
 
 
 @attrs.frozen(eq=False)
@@ -65,6 +68,20 @@ class PagedMemory:
         if self.device.type == "cpu":
             return Pages(digests, payload)
         return Pages(_to_pinned(digests), _to_pinned(payload))
+
+    def write_values(self, blocks: Sequence[int], values: Sequence[Value]) -> None:
+        """Write values from the host into the first slots of blocks: their bytes as they are."""
+        self.writes += 1
+        where = [
+            block * self.slots + slot
+            for block, value in zip(blocks, values, strict=True)
+            for slot in range(len(value.digests))
+        ]
+        slots = torch.tensor(where, device=self.device)
+        digests = torch.cat([value.digests for value in values]).to(self.device)
+        payload = torch.cat([value.payload for value in values]).to(self.device)
+        self.digests.view(-1).index_copy_(0, slots, digests)
+        self.payload.view(-1, self.width).index_copy_(0, slots, payload)
 
     def synchronize(self) -> None:
         """Wait for all that was launched on the device: streams of its own may still write."""

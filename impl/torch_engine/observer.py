@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
+
 from cowtail.impl.torch_engine.scheduler import Scheduler
-from cowtail.impl.torch_engine.store import InMemoryStore, StoreKey, Value
+from cowtail.impl.torch_engine.store_base import StoreBase
+from cowtail.impl.torch_engine.store_protocol import StoreKey, Value
 from cowtail.impl.torch_engine.worker import Worker
 from cowtail.models.observations import (
     GARBAGE,
@@ -21,24 +24,32 @@ from cowtail.models.observations import (
 Contents = tuple[tuple[str, ...], ...]
 
 
+@attrs.frozen
+class Inboxes:
+    """What ranks reported and the scheduler has not consumed, sorted.
+
+    ``jobs`` are (job, rank); ``loads`` and ``sends`` (request, rank).
+    """
+
+    jobs: tuple[tuple[int, int], ...] = ()
+    loads: tuple[tuple[str, int], ...] = ()
+    sends: tuple[tuple[str, int], ...] = ()
+
+
 class Observer:
     """Reads an engine's parts; changes nothing."""
 
-    def __init__(
-        self, scheduler: Scheduler, workers: Sequence[Worker], store: InMemoryStore
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, workers: Sequence[Worker], store: StoreBase) -> None:
         self._scheduler = scheduler
         self._workers = workers
         self._store = store
         self._writes: list[int] = []
         self._memory: Contents = ()
-        self._entries: dict[StoreKey, StoreEntry] = {}
+        self._entries: dict[StoreKey, tuple[Value, StoreEntry]] = {}
         self._sorted: tuple[StoreEntry, ...] = ()
 
-    def observe(
-        self, steps_in_flight: int, inbox: tuple[tuple[int, int], ...], effects: Effects
-    ) -> Observation:
-        """Return the observation. Reports in ``inbox`` are (job, rank), sorted."""
+    def observe(self, steps_in_flight: int, inboxes: Inboxes, effects: Effects) -> Observation:
+        """Return the observation."""
         scheduler = self._scheduler
         pool, cache, connector = scheduler.cache.pool, scheduler.cache, scheduler.connector
         counts: list[int] = pool.ref_counts.tolist()
@@ -51,20 +62,27 @@ class Observer:
                     request.known,
                     cache.tables(name),
                     cache.markers(name),
+                    found=connector.found(name),
+                    leased=connector.leased(name),
                 )
                 for name, request in scheduler.requests.items()
             ),
             ref_counts=tuple(counts),
             free=pool.free_blocks(),
             keys=tuple(tuple(pool.keys(block)) for block in range(len(counts))),
-            pins=connector.ledger.pins(),
+            pins=connector.pins(),
             queued_tails=connector.queued_tails,
             steps_in_flight=steps_in_flight,
             ranks=tuple(worker.view() for worker in self._workers),
-            inbox=inbox,
+            inbox=inboxes.jobs,
             memory=self._memory_contents(),
             store=self._store_entries(),
             effects=effects,
+            loads=scheduler.loads.views(),
+            held=scheduler.held.views(),
+            load_inbox=inboxes.loads,
+            send_inbox=inboxes.sends,
+            untold=scheduler.untold,
             deferred=cache.fence.waiting(),
         )
 
@@ -87,14 +105,20 @@ class Observer:
 
     def _store_entries(self) -> tuple[StoreEntry, ...]:
         values = self._store.values
-        if len(values) == len(self._entries):
-            return self._sorted
         new: dict[int, list[tuple[StoreKey, Value]]] = {}
-        for key in list(values)[len(self._entries) :]:
-            new.setdefault(key.rank, []).append((key, values[key]))
+        entries: dict[StoreKey, tuple[Value, StoreEntry]] = {}
+        for key, value in values.items():
+            known = self._entries.get(key)
+            if known is not None and known[0] is value:
+                entries[key] = known
+            else:
+                new.setdefault(key.rank, []).append((key, value))
+        if not new and len(entries) == len(self._entries):
+            return self._sorted
         for rank, pairs in new.items():
             contents = self._workers[rank].contents([value for _, value in pairs])
-            for (key, _), content in zip(pairs, contents, strict=True):
-                self._entries[key] = StoreEntry(*key, content)
-        self._sorted = tuple(sorted(self._entries.values()))
+            for (key, value), content in zip(pairs, contents, strict=True):
+                entries[key] = (value, StoreEntry(*key, content))
+        self._entries = entries
+        self._sorted = tuple(sorted(entry for _, entry in entries.values()))
         return self._sorted

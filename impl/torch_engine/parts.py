@@ -16,12 +16,18 @@ from cowtail.impl.torch_engine.chunking import Chunking
 from cowtail.impl.torch_engine.connector import StoreConnector
 from cowtail.impl.torch_engine.fence import FreeFence
 from cowtail.impl.torch_engine.group_manager import FullAttentionManager, SlidingWindowManager
+from cowtail.impl.torch_engine.held import HeldRequests
+from cowtail.impl.torch_engine.loader import LoadQueue, SendQueue, StoreLoader
+from cowtail.impl.torch_engine.loads import LoadAllocator, LoadLedger
 from cowtail.impl.torch_engine.lookup import JointLookup
 from cowtail.impl.torch_engine.mamba_manager import MambaManager
+from cowtail.impl.torch_engine.multi_connector import MultiConnector
+from cowtail.impl.torch_engine.peer_connector import PeerConnector
 from cowtail.impl.torch_engine.retention import Retention
 from cowtail.impl.torch_engine.scheduler import Scheduler
 from cowtail.impl.torch_engine.state_columns import StateColumns
 from cowtail.impl.torch_engine.store_jobs import PinLedger
+from cowtail.impl.torch_engine.store_lookup import HeldAnswers, StoreLookup
 from cowtail.impl.torch_engine.worker import Worker
 from cowtail.impl.torch_engine.worker_tables import WorkerTables
 
@@ -42,5 +48,15 @@ class Parts:
     states: type[StateColumns] = StateColumns
     ledger: type[PinLedger] = PinLedger
     connector: type[StoreConnector] = StoreConnector
+    peer: type[PeerConnector] = PeerConnector
+    multi: type[MultiConnector] = MultiConnector
+    store_lookup: type[StoreLookup] = StoreLookup
+    answers: type[HeldAnswers] = HeldAnswers
+    load_ledger: type[LoadLedger] = LoadLedger
+    load_allocator: type[LoadAllocator] = LoadAllocator
+    held: type[HeldRequests] = HeldRequests
     scheduler: type[Scheduler] = Scheduler
     worker: type[Worker] = Worker
+    store_loader: type[StoreLoader] = StoreLoader
+    load_queue: type[LoadQueue] = LoadQueue
+    send_queue: type[SendQueue] = SendQueue

@@ -18,7 +18,8 @@ class Request:
     apart, so that the output of an earlier one is recognized as stale. ``drafts`` are guessed
     tokens that a step in flight verifies. ``junction``: where, beyond its own hit, a sibling's
     ended; 0 if nowhere. ``arrival`` and ``admission`` number the submissions and the admissions
-    of all requests, the last one of this.
+    of all requests, the last one of this. ``load_failed``: a connector could not load it, so it
+    asks none again.
     """
 
     spec: RequestSpec
@@ -32,6 +33,7 @@ class Request:
     junction: int = 0
     arrival: int = 0
     admission: int = 0
+    load_failed: bool = False
     tokens: str = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
 from cowtail.impl.torch_engine.request import Request
 from cowtail.models.observations import Pin, StoreJob
+
+if TYPE_CHECKING:
+    from cowtail.impl.torch_engine.loads import LoadJob
+
+Tables = tuple[tuple[int, ...], ...]
+"""Block ids of one request, group by group."""
 
 
 @attrs.frozen(eq=False)
@@ -15,14 +23,19 @@ class JobMetadata:
 
     job: StoreJob
     request: Request
-    tables: tuple[tuple[int, ...], ...]
+    tables: Tables
 
 
 @attrs.frozen(eq=False)
 class ConnectorMetadata:
-    """What one step carries from the scheduler's connector to the workers'."""
+    """What one step carries from the scheduler's connector to the workers'.
+
+    ``sends``: finished requests that a connector saves, (request, child) each.
+    """
 
     jobs: tuple[JobMetadata, ...] = ()
+    loads: tuple[LoadJob, ...] = ()
+    sends: tuple[tuple[str, int], ...] = ()
     preempted: tuple[str, ...] = ()
     finished: tuple[str, ...] = ()
 

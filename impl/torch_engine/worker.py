@@ -1,8 +1,8 @@
 """A worker: one rank's memory, its streams, and the queue of store jobs that it carries out.
 
 The rank's compute stream runs steps; its offload stream reads blocks to the host for store jobs.
-A job's blocks are read when the read takes effect, not when the job is made: a block that is
-reused too early really is stored with the wrong bytes.
+A job's blocks are read when the job is carried out, not when it is made: a block that is reused
+too early really is stored with the wrong bytes.
 """
 
 from __future__ import annotations
@@ -17,37 +17,42 @@ import torch
 from cowtail.impl.torch_engine.digests import DigestTable
 from cowtail.impl.torch_engine.errors import EngineError
 from cowtail.impl.torch_engine.forward import StepInputs, forward
+from cowtail.impl.torch_engine.layout import CacheLayout
+from cowtail.impl.torch_engine.loader import LoadQueue, SendQueue
 from cowtail.impl.torch_engine.memory import PagedMemory, Pages
-from cowtail.impl.torch_engine.store import EXISTS, OK, InMemoryStore, StoreKey, Value
+from cowtail.impl.torch_engine.retention import Retention
+from cowtail.impl.torch_engine.scripted_store import ScriptedStore, StoreCheckFailed
 from cowtail.impl.torch_engine.store_jobs import ConnectorMetadata, JobMetadata
+from cowtail.impl.torch_engine.store_protocol import EXISTS, NO_SPACE, OK, StoreKey, Value
 from cowtail.impl.torch_engine.streams import Event, Stream
-from cowtail.models.observations import Put, RankView, StoreEntry
+from cowtail.models.actions import JobOutcome
+from cowtail.models.observations import NULL_BLOCK, Put, RankView, StoreEntry
 from cowtail.models.scope import Scope
 
 
 @attrs.frozen(eq=False)
 class Entry:
-    """One value that a job stores: ``slots`` leading slots of ``block`` under ``key``."""
+    """One value that a job stores: ``slots`` leading slots of ``block`` under ``key``.
+
+    ``start``: the token at which the block begins.
+    """
 
     key: StoreKey
     block: int
     slots: int
+    start: int
 
 
 @attrs.define(eq=False)
 class QueuedJob:
-    """A job on one rank. ``boundary`` and ``normal`` are what was missing when it was read.
+    """A job on one rank, whose blocks may be read after ``step``.
 
-    ``pages`` holds the blocks of both, in that order. ``retired``: the request was preempted
-    before the job ran, so it does nothing.
+    ``retired``: the request was preempted before the job ran, so it does nothing.
     """
 
     metadata: JobMetadata
+    step: Event
     retired: bool = False
-    boundary: list[Entry] = attrs.field(factory=list)
-    normal: list[Entry] = attrs.field(factory=list)
-    pages: Pages | None = None
-    read: Event | None = None
 
     @property
     def job(self) -> int:
@@ -59,6 +64,20 @@ class QueuedJob:
         """The name of the job's request."""
         return self.metadata.job.request
 
+    @property
+    def save_to(self) -> int:
+        """The length that the job's normal save should reach, 0 if it has none."""
+        return self.metadata.job.save_to
+
+
+@attrs.frozen(eq=False)
+class SavePlan:
+    """What a job has to put, in two batches: boundary puts, then the normal save from ``saved``."""
+
+    boundary: list[Entry]
+    normal: list[Entry]
+    saved: int
+
 
 class Worker:
     """Rank ``rank`` of a scope."""
@@ -68,18 +87,24 @@ class Worker:
         scope: Scope,
         rank: int,
         memory: PagedMemory,
-        store: InMemoryStore,
+        store: ScriptedStore,
         compute: Stream,
         offload: Stream,
+        loads: LoadQueue,
+        sends: SendQueue,
     ) -> None:
         self.scope = scope
         self.rank = rank
         self.memory = memory
         self.store = store
+        self.retention = Retention(CacheLayout.of(scope), scope.retention_interval)
         self.digests = DigestTable(scope, rank, memory.width)
         self.queue: deque[QueuedJob] = deque()
         self.outbox: list[int] = []
         self.saved: dict[str, int] = {}
+        self.skipping: list[str] = []
+        self.loads = loads
+        self.sends = sends
         self._compute = compute
         self._offload = offload
         self._finished: list[str] = []
@@ -114,62 +139,68 @@ class Worker:
             self.memory.copy(*inputs.settled_copies)
 
     def start_jobs(self, metadata: ConnectorMetadata, step: Event) -> None:
-        """Take a step's metadata in: retire, queue, and forget, in this order.
+        """Take a step's metadata in: retire, queue, send, and forget, in this order.
 
         Jobs of preempted requests that are still queued are retired; new jobs read their blocks
         after ``step``; the durable offset of a finished request is forgotten once no live job of
         it is queued.
         """
         for name in metadata.preempted:
-            self.saved.pop(name, None)
+            self.forget(name)
             for queued in self.queue:
                 queued.retired |= queued.request == name
         for job in metadata.jobs:
-            self.enqueue(QueuedJob(job), step)
+            self.enqueue(QueuedJob(job, step))
+        self.sends.start(metadata.sends)
         self._finished += metadata.finished
         live = {queued.request for queued in self.queue if not queued.retired}
         for name in [name for name in self._finished if name not in live]:
             self._finished.remove(name)
-            self.saved.pop(name, None)
+            self.forget(name)
 
-    def enqueue(self, queued: QueuedJob, step: Event) -> None:
-        """Queue a job, and its read on the offload stream."""
-        queued.read = self._offload.submit(lambda: self._read(queued), after=(step,))
+    def forget(self, name: str) -> None:
+        """Forget how far a request is saved, and that the store had no room for it."""
+        self.saved.pop(name, None)
+        if name in self.skipping:
+            self.skipping.remove(name)
+
+    def enqueue(self, queued: QueuedJob) -> None:
+        """Queue a job."""
         self.queue.append(queued)
 
-    def _read(self, queued: QueuedJob) -> None:
-        """Find out what is missing in the store, and gather its blocks in one read."""
-        if queued.retired:
-            return
-        queued.boundary = self.missing(queued, self.boundary_entries(queued))
-        known = {entry.key for entry in queued.boundary}
-        normal = [e for e in self.normal_entries(queued) if e.key not in known]
-        queued.normal = self.missing(queued, normal)
-        entries = queued.boundary + queued.normal
-        if entries:
-            blocks = torch.tensor([e.block for e in entries], device=self.memory.device)
-            queued.pages = self.memory.read_pages(blocks)
-
     def missing(self, queued: QueuedJob, entries: list[Entry]) -> list[Entry]:
-        """Return the entries that the store does not have: the first write of a key wins."""
-        exist = self.store.batch_is_exist([entry.key for entry in entries])
-        return [e for e, code in zip(entries, exist, strict=True) if code != EXISTS]
+        """Return the entries that the store does not have: the first write of a key wins.
+
+        Raises StoreCheckFailed if the store does not say.
+        """
+        if not entries:
+            return []
+        codes = self.store.batch_is_exist([entry.key for entry in entries])
+        if any(code < OK for code in codes):
+            raise StoreCheckFailed(f"job {queued.job}: the store answered {min(codes)}; try later")
+        return [e for e, code in zip(entries, codes, strict=True) if code != EXISTS]
 
     def boundary_entries(self, queued: QueuedJob) -> list[Entry]:
         """Return what the job's boundary puts store."""
         return [self._entry(queued, put) for put in queued.metadata.job.puts]
 
     def normal_entries(self, queued: QueuedJob) -> list[Entry]:
-        """Return the full attention blocks from the durable offset to where the save reaches."""
-        save_to = queued.metadata.job.save_to
-        saved = self.saved.get(queued.request, 0)
+        """Return the blocks below where the job's normal save reaches, nulls included."""
         entries = []
         for index in self.groups_saved():
             table, size = queued.metadata.tables[index], self.scope.groups[index].block_size
-            for position in range(saved // size, save_to // size):
-                put = Put(index, table[position], (position + 1) * size)
-                entries.append(self._entry(queued, put))
+            for position in range(queued.save_to // size):
+                if self.is_retained(index, position, queued):
+                    put = Put(index, table[position], (position + 1) * size)
+                    entries.append(self._entry(queued, put))
         return entries
+
+    def is_retained(self, group: int, position: int, queued: QueuedJob) -> bool:
+        """Whether a normal save covers the block at ``position`` of a table.
+
+        A rank does not know of junctions.
+        """
+        return self.retention.keeps(group, position, queued.metadata.request.prompt_length, 0)
 
     def groups_saved(self) -> list[int]:
         """Return the groups that a normal save covers: states are only ever handed over (R30)."""
@@ -180,63 +211,112 @@ class Worker:
         first = (put.boundary - 1) // group.block_size * group.block_size
         slots = 1 if group.is_mamba else put.boundary - first
         prefix = queued.metadata.request.prefix(put.boundary)
-        return Entry(StoreKey(self.rank, put.group, prefix), put.block, slots)
+        return Entry(StoreKey(self.rank, put.group, prefix), put.block, slots, first)
 
-    def run_job(self, *, fail: bool) -> tuple[StoreEntry, ...]:
+    def run_job(self, outcome: JobOutcome) -> tuple[StoreEntry, ...]:
         """Carry out the job at the head of the queue; return what was really put, in order.
 
-        With ``fail`` the store fails every put. Raises EngineError if the queue is empty.
+        The store answers as ``outcome`` says. Raises EngineError if the queue is empty.
         """
         if not self.queue:
             raise EngineError(f"rank {self.rank} has no job queued; execute a step that brings one")
         queued = self.queue.popleft()
-        assert queued.read is not None
-        queued.read.wait()
-        puts: tuple[StoreEntry, ...] = ()
-        if not queued.retired:
-            if fail:
-                with self.store.failing():
-                    puts = self._put(queued)
-            else:
-                puts = self._put(queued)
+        puts: list[tuple[Entry, Value]] = []
+        if not queued.retired and queued.request not in self.skipping:
+            with self.store.answering(outcome):
+                self._carry_out(queued, puts)
         self.outbox.append(queued.job)
-        return puts
+        return self._entries(puts)
 
-    def _put(self, queued: QueuedJob) -> tuple[StoreEntry, ...]:
+    def _carry_out(self, queued: QueuedJob, puts: list[tuple[Entry, Value]]) -> None:
         """Put the boundary, and only if that went well the normal save (R18, R19)."""
-        if queued.pages is None:
-            return self._all_saved(queued, ())
-        rows = [
-            (
-                entry,
-                Value(
-                    queued.pages.digests[row, : entry.slots],
-                    queued.pages.payload[row, : entry.slots],
-                ),
-            )
-            for row, entry in enumerate(queued.boundary + queued.normal)
-        ]
-        put: list[tuple[Entry, Value]] = []
-        for staged in (rows[: len(queued.boundary)], rows[len(queued.boundary) :]):
-            missing = self.missing(queued, [entry for entry, _ in staged])
-            wanted = [(entry, value) for entry, value in staged if entry in missing]
-            codes = self.store.batch_put_from([e.key for e, _ in wanted], [v for _, v in wanted])
-            put += [pair for pair, code in zip(wanted, codes, strict=True) if code >= OK]
-            if any(code < OK for code in codes):
-                self.put_failed(queued)
-                return self._entries(put)
-        return self._all_saved(queued, self._entries(put))
+        try:
+            plan = self.plan(queued)
+        except StoreCheckFailed:
+            self.put_failed(queued)
+            return
+        values = self._read(queued, plan.boundary + plan.normal)
+        if not self._put(queued, plan.boundary, values[: len(plan.boundary)], puts):
+            return
+        if queued.save_to == 0:
+            return
+        self.saved[queued.request] = plan.saved
+        if self._put(queued, plan.normal, values[len(plan.boundary) :], puts):
+            # Everything below it is in the store, by whomever.
+            self.saved[queued.request] = queued.save_to
+            self.skipping.clear()
 
-    def _all_saved(self, queued: QueuedJob, puts: tuple[StoreEntry, ...]) -> tuple[StoreEntry, ...]:
-        """Move the durable offset: everything below it is in the store, by whomever."""
-        if queued.metadata.job.save_to > 0:
-            self.saved[queued.request] = queued.metadata.job.save_to
-        return puts
+    def plan(self, queued: QueuedJob) -> SavePlan:
+        """Return what the store lacks. Raises StoreCheckFailed if the store does not say.
+
+        The normal save starts at the durable offset, or at the first block below it that the
+        store has lost since. What the boundary puts will have put counts as there.
+        """
+        boundary = self.missing(queued, self.boundary_entries(queued))
+        put = {entry.key for entry in boundary}
+        normal = [e for e in self.normal_entries(queued) if e.key not in put]
+        normal = self.missing(queued, normal)
+        saved = self.durable_offset(queued, normal)
+        normal = [e for e in normal if self.is_put(e) and e.start + self._size(e) > saved]
+        return SavePlan(boundary, normal, saved)
+
+    def durable_offset(self, queued: QueuedJob, missing: list[Entry]) -> int:
+        """Return how far the request is in the store: what has gone missing lowers it."""
+        saved = self.saved.get(queued.request, 0)
+        return min([saved, *(e.start for e in missing if e.start + self._size(e) <= saved)])
+
+    def is_put(self, entry: Entry) -> bool:
+        """Whether an entry has bytes: the null block has none."""
+        return entry.block != NULL_BLOCK
+
+    def _size(self, entry: Entry) -> int:
+        return self.scope.groups[entry.key.group].block_size
+
+    def _read(self, queued: QueuedJob, entries: list[Entry]) -> list[Value]:
+        """Read the blocks of all entries to the host, in one operation behind the job's step."""
+        if not entries:
+            return []
+        blocks = torch.tensor([e.block for e in entries], device=self.memory.device)
+        read: list[Pages] = []
+        self._offload.submit(
+            lambda: read.append(self.memory.read_pages(blocks)), after=(queued.step,)
+        ).wait()
+        (pages,) = read
+        return [
+            Value(pages.digests[row, : entry.slots], pages.payload[row, : entry.slots])
+            for row, entry in enumerate(entries)
+        ]
+
+    def _put(
+        self,
+        queued: QueuedJob,
+        entries: list[Entry],
+        values: list[Value],
+        puts: list[tuple[Entry, Value]],
+    ) -> bool:
+        """Put one batch, adding to ``puts`` what was written; return whether all went well."""
+        if not entries:
+            return True
+        codes = self.store.batch_put_from([entry.key for entry in entries], values)
+        pairs = zip(entries, values, codes, strict=True)
+        puts += [(entry, value) for entry, value, code in pairs if code >= OK]
+        if all(code >= OK for code in codes):
+            return True
+        if NO_SPACE in codes:
+            self.store_is_full(queued)
+        self.put_failed(queued)
+        return False
+
+    def store_is_full(self, queued: QueuedJob) -> None:
+        """Skip the request's jobs until the store is seen to take saves again."""
+        self.skipping.append(queued.request)
 
     def put_failed(self, queued: QueuedJob) -> None:
         """Note that a put failed: the durable offset stays where it is (R19)."""
 
     def _entries(self, put: Sequence[tuple[Entry, Value]]) -> tuple[StoreEntry, ...]:
+        if not put:
+            return ()
         contents = self.contents([value for _, value in put])
         return tuple(
             StoreEntry(*entry.key, content)
@@ -268,4 +348,8 @@ class Worker:
             tuple(queued.job for queued in self.queue),
             tuple(self.outbox),
             tuple(self.saved.get(request.name, 0) for request in self.scope.requests),
+            tuple(job.load.request for job in self.loads.queue),
+            tuple(self.loads.done),
+            tuple(self.sends.sends),
+            tuple(self.skipping),
         )

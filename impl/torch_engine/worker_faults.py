@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from cowtail.impl.torch_engine.forward import StepInputs, forward
+from cowtail.impl.torch_engine.loader import LoadQueue, SendQueue
 from cowtail.impl.torch_engine.memory import PagedMemory
-from cowtail.impl.torch_engine.store import InMemoryStore, StoreKey
-from cowtail.impl.torch_engine.streams import Event, Stream
+from cowtail.impl.torch_engine.scripted_store import ScriptedStore
+from cowtail.impl.torch_engine.store_protocol import StoreKey
+from cowtail.impl.torch_engine.streams import Stream
 from cowtail.impl.torch_engine.worker import Entry, QueuedJob, Worker
 from cowtail.models.scope import Scope
 
@@ -21,19 +23,21 @@ class ChecksStoreWhenQueued(Worker):
         scope: Scope,
         rank: int,
         memory: PagedMemory,
-        store: InMemoryStore,
+        store: ScriptedStore,
         compute: Stream,
         offload: Stream,
+        loads: LoadQueue,
+        sends: SendQueue,
     ) -> None:
-        super().__init__(scope, rank, memory, store, compute, offload)
+        super().__init__(scope, rank, memory, store, compute, offload, loads, sends)
         self._looked_up: dict[int, set[StoreKey]] = {}
 
-    def enqueue(self, queued: QueuedJob, step: Event) -> None:
+    def enqueue(self, queued: QueuedJob) -> None:
         """Look everything up now."""
         entries = self.boundary_entries(queued) + self.normal_entries(queued)
         missing = super().missing(queued, entries)
         self._looked_up[queued.job] = {entry.key for entry in missing}
-        super().enqueue(queued, step)
+        super().enqueue(queued)
 
     def missing(self, queued: QueuedJob, entries: list[Entry]) -> list[Entry]:
         """Return what was missing when the job was queued."""
@@ -45,9 +49,8 @@ class MovesOffsetOnFailure(Worker):
 
     def put_failed(self, queued: QueuedJob) -> None:
         """Take the job's save for done."""
-        save_to = queued.metadata.job.save_to
-        if save_to > 0:
-            self.saved[queued.request] = save_to
+        if queued.save_to > 0:
+            self.saved[queued.request] = queued.save_to
 
 
 class SavesEveryGroupByPosition(Worker):
@@ -56,6 +59,10 @@ class SavesEveryGroupByPosition(Worker):
     def groups_saved(self) -> list[int]:
         """Return all groups."""
         return list(range(len(self.scope.groups)))
+
+    def is_put(self, entry: Entry) -> bool:
+        """Take the null block's bytes for a state."""
+        return True
 
 
 class CopiesAfterForward(Worker):
@@ -77,3 +84,11 @@ class ForgetsToZero(Worker):
 
     def zero_new_blocks(self, inputs: StepInputs) -> None:
         """Leave them."""
+
+
+class TrustsDurableOffset(Worker):
+    """What was stored once is taken to be there for ever; what was evicted is a hole."""
+
+    def durable_offset(self, queued: QueuedJob, missing: list[Entry]) -> int:
+        """Do not look at what is missing."""
+        return self.saved.get(queued.request, 0)

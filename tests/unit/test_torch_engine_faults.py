@@ -16,12 +16,16 @@ from cowtail.impl.torch_engine.faults import FAULTS, parts_with
 from cowtail.impl.torch_engine.parts import Parts
 from cowtail.models.observations import Observation, Pin, Put, StoreEntry
 from cowtail.models.scope import (
+    BASE,
+    STORE,
+    Lookup,
     Policy,
     RequestSpec,
     Role,
     Scope,
     full_attention,
     mamba,
+    peer,
     sliding_window,
 )
 
@@ -52,6 +56,11 @@ TAIL = small("ab")
 TWIN = small("ab", 1, RequestSpec("b", "ab"))
 AHEAD = small("ab", 2, steps=2)
 
+STORED = attrs.evolve(small("abcd"), lookup=Lookup.ASYNC, foreign=("a",))
+"""Its whole prompt may be in the store; three tokens of it can be loaded."""
+
+SENT = attrs.evolve(TAIL, children=(peer(retains=True), peer(retains=True)))
+
 STEP = "end_pass() execute() update_from_output()"
 FIRST = f"submit(a) begin_pass() admit(a) {STEP}"
 TAIL_STORED = f"{FIRST} abort(a) begin_pass() end_pass() execute() run_job(0) report(0, 0)"
@@ -61,12 +70,23 @@ NEXT_LIFE = (
     "update_from_output() begin_pass() admit(a) end_pass()"
 )
 
+LOADING = "foreign_put(a) submit(a) look_up(a) begin_pass() admit(a) end_pass()"
+ONE_LOADED = f"{LOADING} run_load(0) report_load(0, a)"
+
 SHORTEST: dict[str, tuple[Scope, str, str]] = {
     "K01": (TAIL, f"{FIRST} abort(a)", "handoffs"),
     "K02": (TAIL, "submit(a) begin_pass() admit(a) end_pass() abort(a)", "handoffs"),
     "K03": (TAIL, f"{FIRST} begin_pass() extend(a) {STEP}", "handoffs"),
     "K04": (TAIL, f"{FIRST} begin_pass() extend(a) end_pass()", "jobs"),
     "K05": (TAIL, f"{FIRST} abort(a)", "jobs"),
+    "K06": (STORED, "foreign_put(a) submit(a) look_up(a)", "requests"),
+    "K07": (
+        attrs.evolve(
+            small("abcd", 1, RequestSpec("b", "abcd")), lookup=Lookup.SYNC, foreign=("b",)
+        ),
+        f"{FIRST} begin_pass() extend(a) {STEP} foreign_put(b) submit(b) begin_pass() admit(b)",
+        "external",
+    ),
     "K08": (
         small("abc"),
         "submit(a) begin_pass() admit(a) end_pass() execute() run_job(0, failed)",
@@ -87,6 +107,44 @@ SHORTEST: dict[str, tuple[Scope, str, str]] = {
     ),
     "K25": (TAIL, f"{FIRST} begin_pass() extend(a) end_pass()", "pins"),
     "K26": (AHEAD, NEXT_LIFE, "pins"),
+    "K27": (
+        attrs.evolve(small("abcde"), lookup=Lookup.OFF),
+        f"{FIRST} run_job(0) begin_pass() extend(a) {STEP} evict(0, 0, ab) run_job(0)",
+        "puts",
+    ),
+    "K29": (STORED, f"{LOADING} abort(a)", "free"),
+    "K30": (STORED, f"{ONE_LOADED} update_connector_output() abort(a)", "held"),
+    "K31": (STORED, f"{ONE_LOADED} abort(a) update_connector_output()", "held"),
+    "K36": (STORED, "foreign_put(a) submit(a) look_up(a) abort(a)", "requests"),
+    "K38": (
+        STORED,
+        f"{LOADING} evict(0, 1, abc) run_load(0) report_load(0, a) update_connector_output()",
+        "loads",
+    ),
+    "K43": (
+        SENT,
+        f"{FIRST} abort(a) begin_pass() end_pass() execute() finish_send(0, 1, a)",
+        "send_inbox",
+    ),
+    "K44": (STORED, "foreign_put(a) submit(a) look_up(a) reset(False, True)", "requests"),
+    "K45": (
+        TAIL,
+        f"{FIRST} abort(a) reset()",
+        "reset",
+    ),
+    "keyed_before_loaded": (
+        STORED,
+        "foreign_put(a) submit(a) look_up(a) begin_pass() admit(a)",
+        "keys",
+    ),
+    "loaded_after_first_rank": (STORED, f"{ONE_LOADED} update_connector_output()", "requests"),
+    "failed_load_not_reported": (STORED, f"{LOADING} run_load(0, failed)", "ranks"),
+    "held_without_blocks": (SENT, "submit(a) abort(a)", "held"),
+    "tail_offered_to_first_connector": (
+        attrs.evolve(TAIL, children=(BASE, STORE)),
+        f"{FIRST} abort(a)",
+        "handoffs",
+    ),
     "tail_emitted_twice": (TAIL, "submit(a) begin_pass() admit(a) end_pass()", "handoffs"),
     "pin_never_released": (TAIL, f"{TAIL_STORED} update_connector_output()", "pins"),
     "pin_released_after_first_rank": (TAIL, f"{TAIL_STORED} update_connector_output()", "released"),

@@ -126,7 +126,7 @@ def test_tails_that_disagree_on_the_boundary_are_an_error() -> None:
     tables = scheduler.cache.tables("a")
     tails = [Handoff("a", 1, tables[1][1], 12), Handoff("a", 2, tables[2][1], 8)]
     with pytest.raises(ValueError, match=r"boundaries \[12, 8\] must be one"):
-        scheduler.connector.register_finished_tails(scheduler.requests["a"], tables, tails)
+        scheduler.connector.register_finished_partial_tail(scheduler.requests["a"], tables, tails)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_tail_that_is_refused_pins_nothing(tail: Handoff) -> None:
     scheduler = engine.scheduler
     request = scheduler.requests[tail.request]
     tables = scheduler.cache.tables("a")
-    assert scheduler.connector.register_finished_tails(request, tables, [tail]) is None
+    assert scheduler.connector.register_finished_partial_tail(request, tables, [tail]) is False
     assert engine.observe().pins == before.pins
     assert engine.observe().ref_counts == before.ref_counts
 
