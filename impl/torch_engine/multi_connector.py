@@ -65,12 +65,16 @@ class MultiConnector(Connector):
             child.reset_cache()
 
     def build_metadata(self, result: PassResult) -> ConnectorMetadata:
-        """Let each build its own; jobs are those of the store, sends those of all."""
+        """Let each build its own; jobs are those of the store, sends those of all.
+
+        Sends come request by request, in the order in which they finished.
+        """
         each = [child.build_metadata(result) for child in self.children]
+        sends = [send for metadata in each for send in metadata.sends]
         return attrs.evolve(
             super().build_metadata(result),
             jobs=tuple(job for metadata in each for job in metadata.jobs),
-            sends=tuple(send for metadata in each for send in metadata.sends),
+            sends=tuple(sorted(sends, key=lambda send: result.finished.index(send[0]))),
         )
 
     def register_finished_partial_tail(
