@@ -119,8 +119,3 @@ def checkpoint(scope: Scope, tokens: int, unit: int) -> int:
 def replay_boundary(scope: Scope, spec: RequestSpec) -> int:
     """Return ck(P): where an identical resend of the prompt hits, in tokens (R29)."""
     return checkpoint(scope, len(spec.prompt), scope.hash_unit)
-
-
-def is_retained(scope: Scope, spec: RequestSpec, group: int, column: int) -> bool:
-    """Whether a full block is stored by its position, as all attention blocks are."""
-    return True

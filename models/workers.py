@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 import attrs
 
-from cowtail.models import boundaries
 from cowtail.models.actions import JobOutcome
 from cowtail.models.errors import NotEnabled
 from cowtail.models.memories import memory_of, slots_of
 from cowtail.models.observations import NULL_BLOCK, Effects, StoreEntry
+from cowtail.models.retention import is_retained
 from cowtail.models.scope import Scope
 from cowtail.models.state import DeviceStep, JobMeta, RankWorker, State, with_rank
 from cowtail.models.transition import Transition
@@ -184,7 +184,7 @@ def durable_offset(scope: Scope, state: State, rank: int, job: JobMeta) -> int:
             for index, group in enumerate(scope.groups)
             if not group.is_mamba
             for column in range(saved // group.block_size)
-            if boundaries.is_retained(scope, spec, index, column)
+            if is_retained(scope, spec, index, column, junction=0)
             and (index, spec.tokens[: (column + 1) * group.block_size]) not in present
         ),
         default=saved,
@@ -194,8 +194,8 @@ def durable_offset(scope: Scope, state: State, rank: int, job: JobMeta) -> int:
 def prefix_puts(scope: Scope, job: JobMeta, saved: int) -> list[Wanted]:
     """Return the full blocks between this rank's durable offset and ``save_to``.
 
-    Of every attention group, and of window groups what is retained; blocks that the window has
-    left behind are null by now, and left out.
+    Of every attention group, and of window groups what is retained; a rank does not know the
+    junction. Blocks that the window has left behind are null by now, and left out.
     """
     wanted = []
     spec = scope.requests[job.request]
@@ -205,7 +205,7 @@ def prefix_puts(scope: Scope, job: JobMeta, saved: int) -> list[Wanted]:
         size = group.block_size
         for column in range(saved // size, job.save_to // size):
             block = job.tables[index][column]
-            if block != NULL_BLOCK and boundaries.is_retained(scope, spec, index, column):
+            if block != NULL_BLOCK and is_retained(scope, spec, index, column, junction=0):
                 wanted.append((index, block, (column + 1) * size))
     return wanted
 
