@@ -65,7 +65,12 @@ def slots_of(key: StoreKey) -> int:
 
 def engine_over(scope: Scope, store: StoreBase, width: int) -> TorchEngine:
     """Return an engine whose workers use ``store``."""
-    return TorchEngine(scope, payload_width=width, store=store)
+    engine = TorchEngine(scope, payload_width=width)
+    for part in (engine, engine._observer, *engine.workers):
+        for name in ("store", "_store"):
+            if hasattr(part, name):
+                setattr(part, name, store)
+    return engine
 
 
 def entries(keys: Sequence[StoreKey], values: Sequence[Value]) -> list[dict[str, object]]:

@@ -6,20 +6,20 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import attrs
 import pytest
 
-from cowtail.harness import Level, Lockstep
+from cowtail.harness import Lockstep, TorchTarget
 from cowtail.harness.target import TorchSession
+from cowtail.impl.torch_engine import TorchEngine
 from cowtail.impl.torch_engine.mooncake_master import MooncakeMaster
 from cowtail.impl.torch_engine.mooncake_store import MooncakeStore
+from cowtail.impl.torch_engine.store import StoreBase
 from cowtail.models import lifecycle
-from cowtail.models.actions import Action
-from cowtail.models.observations import Observation
 from cowtail.models.scope import Scope
 from cowtail.spec.traces import read_trace
 
@@ -76,36 +76,27 @@ def test_a_tail_offloaded_at_finish_is_found_by_another_process_byte_for_byte(
     assert len({entry["sha256"] for entry in consumed}) == len(consumed), "ranks' shards differ"
 
 
-@attrs.frozen
-class OverMooncake:
-    """The torch engine, every session over keys of its own in a real store."""
+@attrs.frozen(kw_only=True)
+class OverMooncake(TorchTarget):
+    """The torch engine, every session over a store of its own at ``master``."""
 
     master: MooncakeMaster
-    process: ModuleType
     namespace: str
-    name: str = "torch over mooncake"
-    level: Level = Level.EXACT
-    faults: tuple[str, ...] = ()
+    engine_over: Callable[[Scope, StoreBase, int], TorchEngine]
 
-    def open(self, scope: Scope) -> SessionOverMooncake:
+    def open(self, scope: Scope) -> TorchSession:
         store = MooncakeStore(self.master.address, namespace=self.namespace)
-        return SessionOverMooncake(store, TorchSession(self.process.engine_over(scope, store, 8)))
+        return SessionOverMooncake(store, self.engine_over(scope, store, 8))
 
 
-@attrs.frozen
-class SessionOverMooncake:
-    store: MooncakeStore
-    engine: TorchSession
-
-    def perform(self, action: Action) -> None:
-        self.engine.perform(action)
-
-    def observe(self) -> Observation:
-        return self.engine.observe()
+class SessionOverMooncake(TorchSession):
+    def __init__(self, store: MooncakeStore, engine: TorchEngine) -> None:
+        super().__init__(engine)
+        self._store = store
 
     def close(self) -> None:
-        self.engine.close()
-        self.store.close()
+        super().close()
+        self._store.close()
 
 
 @pytest.mark.parametrize("trace", sorted(GOLDEN.glob("*.jsonl")), ids=lambda path: path.stem)
@@ -113,7 +104,10 @@ def test_the_engine_over_a_real_store_keeps_in_lockstep_with_the_model(
     trace: Path, master: MooncakeMaster, engine_process: ModuleType
 ) -> None:
     story = read_trace(trace)
-    with Lockstep(story.scope, OverMooncake(master, engine_process, trace.stem)) as pair:
+    target = OverMooncake(
+        master=master, namespace=trace.stem, engine_over=engine_process.engine_over
+    )
+    with Lockstep(story.scope, target) as pair:
         for action in story.actions:
             pair.perform(action)
         assert lifecycle.is_quiescent(story.scope, pair.state)
