@@ -2,9 +2,10 @@
 
 ``engine_process.py produce MASTER NAMESPACE`` runs an engine until a request is aborted exactly at
 its tail's boundary and its jobs are done. It prints what the blocks that were handed over held at
-that moment, waits for a line, and leaves. ``engine_process.py consume MASTER NAMESPACE`` looks up
-what the same prompt resumes from, and prints what it got. Both print one JSON list of entries:
-rank, group, prefix, what each slot stands for, and the SHA-256 of the bytes.
+that moment, waits for a line, and leaves. ``engine_process.py consume MASTER NAMESPACE`` submits
+the same prompt to another engine, and prints what its blocks hold once it has loaded them. Both
+print one JSON list of entries: rank, group, prefix, what each slot stands for, and the SHA-256 of
+the bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import json
 import sys
 from collections.abc import Sequence
 
+import attrs
 import torch
 
 from cowtail.impl.torch_engine import TorchEngine
 from cowtail.impl.torch_engine.digests import DigestTable
 from cowtail.impl.torch_engine.mooncake_store import MooncakeStore
-from cowtail.impl.torch_engine.store import EXISTS, StoreBase, StoreKey, Value
+from cowtail.impl.torch_engine.store import StoreKey, Value
 from cowtail.models.actions import (
     Abort,
     Action,
@@ -28,11 +30,15 @@ from cowtail.models.actions import (
     EndPass,
     Execute,
     Extend,
+    ReportLoad,
     RunJob,
+    RunLoad,
     Submit,
+    UpdateConnectorOutput,
     UpdateFromOutput,
 )
-from cowtail.models.scope import RequestSpec, Role, Scope, full_attention, mamba
+from cowtail.models.observations import Effects, Status
+from cowtail.models.scope import Lookup, RequestSpec, Role, Scope, full_attention, mamba
 
 WIDTH = 4096
 """Payload of a slot, in float32 numbers: 16 KiB, as in a real model."""
@@ -58,21 +64,6 @@ KEYS = tuple(
 """What resuming the prompt at its boundary takes: all attention blocks, and the state there."""
 
 
-def slots_of(key: StoreKey) -> int:
-    """Return how many slots are stored under a key: one for a state."""
-    return 1 if SCOPE.groups[key.group].is_mamba else (len(key.prefix) - 1) % 4 + 1
-
-
-def engine_over(scope: Scope, store: StoreBase, width: int) -> TorchEngine:
-    """Return an engine whose workers use ``store``."""
-    engine = TorchEngine(scope, payload_width=width)
-    for part in (engine, engine._observer, *engine.workers):
-        for name in ("store", "_store"):
-            if hasattr(part, name):
-                setattr(part, name, store)
-    return engine
-
-
 def entries(keys: Sequence[StoreKey], values: Sequence[Value]) -> list[dict[str, object]]:
     """Return what is printed of values: their contents as this process decodes them."""
     printed: list[dict[str, object]] = []
@@ -86,44 +77,58 @@ def entries(keys: Sequence[StoreKey], values: Sequence[Value]) -> list[dict[str,
     return printed
 
 
-def produce(store: MooncakeStore) -> None:
-    """Abort the request at its tail's boundary; print what its blocks held at that moment."""
-    engine = engine_over(SCOPE, store, WIDTH)
-    engine.perform(Submit("a"))
-    for scheduled in (Admit("a"), Extend("a")):
-        chunk: list[Action] = [BeginPass(), scheduled, EndPass(), Execute(), UpdateFromOutput()]
-        for action in chunk:
-            engine.perform(action)
+def blocks(engine: TorchEngine) -> tuple[list[StoreKey], list[Value]]:
+    """Return what the request's blocks hold of ``KEYS``, as the ranks' memories have it."""
     (request,) = engine.observe().requests
     attention, states = request.tables
-    handed_over = [*attention, states[-1]]
     values = []
-    for key, block in zip(KEYS, handed_over * SCOPE.num_ranks, strict=True):
+    for key, block in zip(KEYS, [*attention, states[-1]] * SCOPE.num_ranks, strict=True):
         pages = engine.workers[key.rank].memory.read_pages(torch.tensor([block]))
-        slots = slots_of(key)
+        slots = 1 if SCOPE.groups[key.group].is_mamba else (len(key.prefix) - 1) % 4 + 1
         values.append(Value(pages.digests[0, :slots], pages.payload[0, :slots]))
-    (job,) = engine.perform(Abort("a")).jobs
+    return list(KEYS), values
+
+
+def perform(engine: TorchEngine, *taken: Action) -> Effects:
+    """Carry actions out; return the effects of the last."""
+    for action in taken:
+        effects = engine.perform(action)
+    return effects
+
+
+def produce(store: MooncakeStore) -> None:
+    """Abort the request at its tail's boundary; print what its blocks held at that moment."""
+    engine = TorchEngine(SCOPE, payload_width=WIDTH, store=store)
+    perform(engine, Submit("a"))
+    for scheduled in (Admit("a"), Extend("a")):
+        perform(engine, BeginPass(), scheduled, EndPass(), Execute(), UpdateFromOutput())
+    handed_over = entries(*blocks(engine))
+    (job,) = perform(engine, Abort("a")).jobs
     assert {put.boundary for put in job.puts} == {len(PROMPT) - 1}, "the tail goes at finish"
-    for action in (BeginPass(), EndPass(), Execute()):
-        engine.perform(action)
+    perform(engine, BeginPass(), EndPass(), Execute())
     for rank in range(SCOPE.num_ranks):
         while engine.observe().ranks[rank].queue:
-            engine.perform(RunJob(rank))
-    print(json.dumps(entries(KEYS, values)), flush=True)
+            perform(engine, RunJob(rank))
+    print(json.dumps(handed_over), flush=True)
     sys.stdin.readline()
 
 
 def consume(store: MooncakeStore) -> None:
-    """Look the prompt's keys up, get what exists, and print it."""
-    exist = store.batch_is_exist(KEYS)
-    found = [key for key, code in zip(KEYS, exist, strict=True) if code == EXISTS]
-    values = [
-        Value(torch.zeros(slots_of(key), dtype=torch.int64), torch.zeros(slots_of(key), WIDTH))
-        for key in found
-    ]
-    codes = store.batch_get_into(found, values)
-    assert codes == [value.nbytes for value in values]
-    print(json.dumps(entries(found, values)), flush=True)
+    """Submit the same prompt elsewhere; print what its blocks hold once its load is complete."""
+    scope = attrs.evolve(SCOPE, role=Role.CONSUMER, lookup=Lookup.SYNC)
+    engine = TorchEngine(scope, payload_width=WIDTH, store=store)
+    supplied = perform(engine, Submit("a"), BeginPass(), Admit("a")).external
+    if not supplied:
+        print(json.dumps([]), flush=True)
+        return
+    assert supplied == len(PROMPT) - 1, "all that a resent prompt can resume from"
+    perform(engine, EndPass())
+    for rank in range(SCOPE.num_ranks):
+        perform(engine, RunLoad(rank), ReportLoad(rank, "a"))
+    perform(engine, UpdateConnectorOutput())
+    (request,) = engine.observe().requests
+    assert request.status is Status.LOADED
+    print(json.dumps(entries(*blocks(engine))), flush=True)
 
 
 def main(role: str, master: str, namespace: str) -> None:

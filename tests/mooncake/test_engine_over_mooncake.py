@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import attrs
 import pytest
@@ -18,7 +16,6 @@ from cowtail.harness.target import TorchSession
 from cowtail.impl.torch_engine import TorchEngine
 from cowtail.impl.torch_engine.mooncake_master import MooncakeMaster
 from cowtail.impl.torch_engine.mooncake_store import MooncakeStore
-from cowtail.impl.torch_engine.store import StoreBase
 from cowtail.models import lifecycle
 from cowtail.models.scope import Scope
 from cowtail.spec.traces import read_trace
@@ -35,16 +32,6 @@ def master() -> Iterator[MooncakeMaster]:
         yield started
 
 
-@pytest.fixture(scope="module")
-def engine_process() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("engine_process", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def side(role: str, master: MooncakeMaster, namespace: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, str(SCRIPT), role, master.address, namespace],
@@ -54,7 +41,7 @@ def side(role: str, master: MooncakeMaster, namespace: str) -> subprocess.Popen[
     )
 
 
-def test_a_tail_offloaded_at_finish_is_found_by_another_process_byte_for_byte(
+def test_a_tail_offloaded_at_finish_is_loaded_by_another_process_byte_for_byte(
     master: MooncakeMaster,
 ) -> None:
     with side("consume", master, "tail") as early:
@@ -82,11 +69,10 @@ class OverMooncake(TorchTarget):
 
     master: MooncakeMaster
     namespace: str
-    engine_over: Callable[[Scope, StoreBase, int], TorchEngine]
 
     def open(self, scope: Scope) -> TorchSession:
         store = MooncakeStore(self.master.address, namespace=self.namespace)
-        return SessionOverMooncake(store, self.engine_over(scope, store, 8))
+        return SessionOverMooncake(store, TorchEngine(scope, store=store))
 
 
 class SessionOverMooncake(TorchSession):
@@ -101,12 +87,10 @@ class SessionOverMooncake(TorchSession):
 
 @pytest.mark.parametrize("trace", sorted(GOLDEN.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_the_engine_over_a_real_store_keeps_in_lockstep_with_the_model(
-    trace: Path, master: MooncakeMaster, engine_process: ModuleType
+    trace: Path, master: MooncakeMaster
 ) -> None:
     story = read_trace(trace)
-    target = OverMooncake(
-        master=master, namespace=trace.stem, engine_over=engine_process.engine_over
-    )
+    target = OverMooncake(master=master, namespace=trace.stem)
     with Lockstep(story.scope, target) as pair:
         for action in story.actions:
             pair.perform(action)
