@@ -62,8 +62,10 @@ class Observer:
                     request.known,
                     cache.tables(name),
                     cache.markers(name),
-                    found=connector.found(name),
-                    leased=connector.leased(name),
+                    scheduler.worker_tables.of(name),
+                    connector.found(name),
+                    connector.leased(name),
+                    request.junction,
                 )
                 for name, request in scheduler.requests.items()
             ),

@@ -161,7 +161,7 @@ class Scheduler:
         if self.cache.copies_unwritten(hit, current.chunks):
             raise EngineError(f"request {name!r} would copy a block that this very pass writes")
         before = request.junction
-        request.computed, request.junction = hit.length, 0
+        request.computed, request.junction = hit.length, hit.junction
         try:
             extent = self._extent(request)
             self.cache.allocate(request, extent, hit)
@@ -192,7 +192,7 @@ class Scheduler:
         self.connector.admitted(request, supply)
         self.loads.begin(request.name)
         request.status = Status.LOADING
-        request.computed = end
+        request.computed, request.junction = end, hit.junction
         load = Load(request.name, supply.child, start, end)
         tables = self.cache.tables(request.name)
         self._open_pass().loads.append(LoadJob(load, request, tables, supply.present))
@@ -220,7 +220,7 @@ class Scheduler:
 
     def _extent(self, request: Request) -> Extent:
         """Return how far the next chunk goes, within what the pass has left of its budget."""
-        start, budget = request.computed, self.scope.token_budget
+        start, budget = request.computed, self.scope.token_budget - self._open_pass().tokens
         extent = self.chunking.extent(request, start, budget)
         _require(extent.end > start, request, f"has no chunk that may start at {start} now")
         return extent

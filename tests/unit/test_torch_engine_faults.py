@@ -189,8 +189,8 @@ SHORTEST: dict[str, tuple[Scope, str, str]] = {
     "boundary_overrun": (TAIL, "submit(a) begin_pass() admit(a)", "chunk"),
     "resumed_table_appended": (
         small("ab", 2),
-        f"{FIRST} begin_pass() preempt(a) {STEP} begin_pass() admit(a) end_pass() execute()",
-        "memory",
+        f"{FIRST} begin_pass() preempt(a) {STEP} begin_pass() admit(a)",
+        "requests",
     ),
     "accepted_drafts_forgotten": (
         attrs.evolve(small("ab", 6), speculative_tokens=1, groups=(full_attention(2), mamba(4))),
