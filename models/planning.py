@@ -86,10 +86,7 @@ def schedule(
     samples = plan.end - plan.drafts == known + request.placeholders
     allocation = tables.allocate(scope, plan.begun, spec.name, plan.end, plan.checkpoint)
     allocation = keys.register_keys(scope, spec, allocation, min(plan.end, known), plan.junction)
-    if request.status is Status.RUNNING:
-        mirror = tables.extended_mirror(request.worker_tables, allocation.tables)
-    else:
-        mirror = tuple(table.blocks for table in allocation.tables)
+    mirror = tables.workers_tables(request, allocation.tables)
     running = tuple(table.running for table in allocation.tables)
     chunk = ScheduledChunk(
         index,

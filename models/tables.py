@@ -22,7 +22,7 @@ from cowtail.models.errors import LifecycleError
 from cowtail.models.lookup import Hit
 from cowtail.models.observations import NULL_BLOCK, Copy, Handoff, Key
 from cowtail.models.scope import Group, GroupKind, Scope
-from cowtail.models.state import BlockTable, CopyDue, ScheduledChunk
+from cowtail.models.state import BlockTable, CopyDue, Request, ScheduledChunk
 
 
 @attrs.frozen
@@ -332,15 +332,19 @@ def blocks_to_free(freed: tuple[BlockTable, ...]) -> tuple[tuple[int, ...], ...]
     return tuple(table.blocks[::-1] for table in freed)
 
 
-def extended_mirror(
-    mirror: tuple[tuple[int, ...], ...], tables: tuple[BlockTable, ...]
+def workers_tables(
+    request: Request, allocated: tuple[BlockTable, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the workers' tables after an extension: they get what was appended to the tables.
+    """Return the workers' tables of a request once they know of what was allocated.
 
-    A block is never replaced in them, so they still name what has been retired or relocated.
+    They are replaced at an admission; afterwards they get what was appended to the tables. A
+    block is never replaced in them, so they still name what has been retired or relocated.
     """
+    if not request.worker_tables:
+        return tuple(table.blocks for table in allocated)
     return tuple(
-        known + table.blocks[len(known) :] for known, table in zip(mirror, tables, strict=True)
+        known + table.blocks[len(known) :]
+        for known, table in zip(request.worker_tables, allocated, strict=True)
     )
 
 

@@ -457,7 +457,7 @@ def _workers_only(scope: Scope, state: State, index: int) -> list[tuple[int, tup
         zip(scope.groups, request.worker_tables, request.tables, strict=True)
     ):
         first = tables.first_column_touched(spec, processed)
-        if known[first:] != table.blocks[first:]:
+        if known[first:] != table.blocks[first : len(known)]:
             apart.append((group, known[first:]))
     return apart
 
