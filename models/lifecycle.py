@@ -271,7 +271,7 @@ def observe(scope: Scope, state: State, effects: Effects) -> Observation:
                 markers=tuple(table.marker for table in request.tables),
                 found=None if request.answer is None else request.answer.length,
                 leased=request.leased,
-                worker_tables=request.worker_tables,
+                worker_tables=request.worker_tables or ((),) * len(scope.groups),
                 junction=request.junction,
             )
             for spec, request in zip(scope.requests, state.requests, strict=True)
