@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
 from cowtail.impl.torch_engine.connector_base import Connector
+from cowtail.impl.torch_engine.layout import CacheLayout
 from cowtail.impl.torch_engine.loader import Loader, PeerLoader
 from cowtail.impl.torch_engine.lookup import JointLookup
 from cowtail.impl.torch_engine.memory import PagedMemory
@@ -66,4 +67,5 @@ def build_worker(
         new_stream(streams),
         parts.load_queue(memory, new_stream(streams), loaders),
         parts.send_queue(),
+        parts.retention(CacheLayout.of(scope), scope.retention_interval),
     )

@@ -17,7 +17,6 @@ import torch
 from cowtail.impl.torch_engine.digests import DigestTable
 from cowtail.impl.torch_engine.errors import EngineError
 from cowtail.impl.torch_engine.forward import StepInputs, forward
-from cowtail.impl.torch_engine.layout import CacheLayout
 from cowtail.impl.torch_engine.loader import LoadQueue, SendQueue
 from cowtail.impl.torch_engine.memory import PagedMemory, Pages
 from cowtail.impl.torch_engine.retention import Retention
@@ -92,12 +91,13 @@ class Worker:
         offload: Stream,
         loads: LoadQueue,
         sends: SendQueue,
+        retention: Retention,
     ) -> None:
         self.scope = scope
         self.rank = rank
         self.memory = memory
         self.store = store
-        self.retention = Retention(CacheLayout.of(scope), scope.retention_interval)
+        self.retention = retention
         self.digests = DigestTable(scope, rank, memory.width)
         self.queue: deque[QueuedJob] = deque()
         self.outbox: list[int] = []

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cowtail.impl.torch_engine.forward import StepInputs, forward
-from cowtail.impl.torch_engine.loader import LoadQueue, SendQueue
-from cowtail.impl.torch_engine.memory import PagedMemory
-from cowtail.impl.torch_engine.scripted_store import ScriptedStore
 from cowtail.impl.torch_engine.store_protocol import StoreKey
-from cowtail.impl.torch_engine.streams import Stream
 from cowtail.impl.torch_engine.worker import Entry, QueuedJob, Worker
-from cowtail.models.scope import Scope
 
 
 class ChecksStoreWhenQueued(Worker):
@@ -18,18 +15,8 @@ class ChecksStoreWhenQueued(Worker):
     A store that is in flight is not seen, and the same block is stored again.
     """
 
-    def __init__(
-        self,
-        scope: Scope,
-        rank: int,
-        memory: PagedMemory,
-        store: ScriptedStore,
-        compute: Stream,
-        offload: Stream,
-        loads: LoadQueue,
-        sends: SendQueue,
-    ) -> None:
-        super().__init__(scope, rank, memory, store, compute, offload, loads, sends)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._looked_up: dict[int, set[StoreKey]] = {}
 
     def enqueue(self, queued: QueuedJob) -> None:
