@@ -182,7 +182,7 @@ def _boundary(layout: Layout, hit: ExpectedHit) -> str:
     """Say which boundary a hit ends on."""
     length, unit = hit.length, layout.hash_unit
     if not length:
-        return "nothing is found: there is no boundary that every group has keys for"
+        return "nothing is found: the search met no boundary that every group has keys for"
     if layout.partial and length == layout.replay_boundary(hit.prompt):
         whole = hit.prompt if layout.drops or not layout.capped else f"({hit.prompt} - 1)"
         drop = f" - {unit}" if layout.drops else ""
