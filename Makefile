@@ -50,9 +50,10 @@ lint: $(READY)
 faults: $(READY)
 	$(BIN)/cowtail faults --out out
 
-# What the model finds in every small world, against `cowtail hit`.
+# What the model finds in every small world, and the engine in some, against `cowtail hit`.
 hits: $(READY)
 	$(BIN)/python -m cowtail.harness.hits --jobs $(JOBS)
+	$(BIN)/python -m cowtail.harness.hits --jobs $(JOBS) --target torch --every 150
 
 # Every edge of every named scope, on the torch engine: for the night (not measured whole).
 tours: $(READY)

@@ -28,7 +28,7 @@ from cowtail.harness.hit_run import (
     keys_left,
     served,
 )
-from cowtail.harness.target import TorchTarget
+from cowtail.harness.target import Target, TorchTarget
 from cowtail.spec.expected_hit import Second, expected_hit
 from cowtail.spec.hits.left_behind import left_behind
 
@@ -67,18 +67,17 @@ class Comparison:
         return f"{self.worlds:,} worlds, {self.lookups:,} lookups compared: {verdict}"
 
 
-def compare_world(world: World, target: str = "model") -> tuple[int, list[Disagreement]]:
-    """Return how many lookups were compared in a world, and what differed."""
+def compare_world(world: World, target: Target | None = None) -> tuple[int, list[Disagreement]]:
+    """Return how many lookups were compared in a world, and what differed; the model by default."""
     run = served(world)
-    differing = list(_keys_that_differ(world, run)) if target == "model" else []
+    differing = list(_keys_that_differ(world, run)) if target is None else []
     count = 0
     for place in Place:
         asked = seconds(world)[: _ASKED_BOTH if place is Place.BOTH else None]
-        if target == "model":
+        if target is None:
             found = found_by_model(run, place, len(asked))
         else:
-            engine = TorchTarget()
-            found = [found_by_target(run, world, place, n, engine) for n in range(len(asked))]
+            found = [found_by_target(run, world, place, n, target) for n in range(len(asked))]
         for second, length in zip(asked, found, strict=True):
             count += 1
             expected = _expected(world, place, second)
@@ -112,7 +111,7 @@ def _expected(world: World, place: Place, second: Second) -> int:
     return max(lengths)
 
 
-def compare(every: int = 1, offset: int = 0, target: str = "model") -> Comparison:
+def compare(every: int = 1, offset: int = 0, target: Target | None = None) -> Comparison:
     """Compare every ``every``-th world, starting with number ``offset``."""
     count = lookups = 0
     differing: list[Disagreement] = []
@@ -124,7 +123,7 @@ def compare(every: int = 1, offset: int = 0, target: str = "model") -> Compariso
     return Comparison(count, lookups, tuple(differing))
 
 
-def compare_in_parallel(every: int, jobs: int, target: str = "model") -> Comparison:
+def compare_in_parallel(every: int, jobs: int, target: Target | None = None) -> Comparison:
     """Compare every ``every``-th world, dealt out to ``jobs`` processes."""
     if jobs == 1:
         return compare(every, target=target)
@@ -146,7 +145,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--target", choices=("model", "torch"), default="model", help="who runs")
     options = parser.parse_args(arguments)
     started = time.perf_counter()
-    comparison = compare_in_parallel(options.every, options.jobs, options.target)
+    target = TorchTarget() if options.target == "torch" else None
+    comparison = compare_in_parallel(options.every, options.jobs, target)
     for difference in comparison.disagreements[:_SHOWN]:
         print(difference)
     print(f"{comparison.summary()} on {options.target} ({time.perf_counter() - started:.0f} s)")
