@@ -86,9 +86,11 @@ def finish(scope: Scope, state: State, index: int, *, hold: bool = True) -> Tran
         events += ("tail refused by the connector",)
     request = state.requests[index]
     held = _hold(scope, state, index, was_loading) if hold else None
-    kept_blocks = (table.blocks if held else () for table in request.tables)
     finished = Request(
-        tables=tuple(BlockTable(blocks=blocks) for blocks in kept_blocks),
+        tables=tuple(
+            BlockTable(blocks=table.blocks, marker=table.marker) if held else BlockTable()
+            for table in request.tables
+        ),
         status=Status.FINISHED,
         computed=request.computed,
         outputs=request.outputs,

@@ -106,6 +106,17 @@ def test_a_held_request_is_not_quiescent(start) -> None:
     assert not lifecycle.is_quiescent(run.scope, run.state)
 
 
+def test_r3_a_consumer_drops_a_tail_with_its_blocks_and_not_before(start) -> None:
+    run = at_the_boundary(start, attrs.evolve(RETAINING, role=Role.CONSUMER))
+    marker = run.request().tables[1].marker
+    run.do(Abort("a"))
+    assert run.observe().requests[0].markers == (None, marker)
+    run.one_pass().device()
+    run.do(*[FinishSend(rank, child, "a") for rank in (0, 1) for child in (0, 2)])
+    run.do(UpdateConnectorOutput())
+    assert run.observe().requests[0].markers == (None, None)
+
+
 def test_who_has_no_blocks_is_not_held(start) -> None:
     run = start(RETAINING).do(Submit("a"), Abort("a"))
     assert run.observe().held == ()
