@@ -101,7 +101,7 @@ class TorchEngine:
             build_connector(scope, parts, self.pool, lookup, client),
             parts.chunking(scope),
             SchedulingPolicy(scope.policy),
-            parts.worker_tables(),
+            parts.worker_tables(len(scope.groups)),
             parts.load_ledger(scope.num_ranks),
             parts.load_allocator(scope, cache),
             parts.held(scope.num_ranks),

@@ -32,19 +32,18 @@ class KeepsNoProof(Retention):
 class AppendsOnResume(WorkerTables):
     """A request that resumes has its new blocks appended to those of the life before."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, num_groups: int) -> None:
+        super().__init__(num_groups)
         self._before: dict[str, Tables] = {}
 
     def replace(self, request: Request, tables: Tables) -> None:
         """Start with the blocks of the life before."""
-        before = self._before.pop(request.name, ((),) * len(tables))
+        before = self._before.pop(request.name, self.of(request.name))
         super().replace(request, tuple(old + new for old, new in zip(before, tables, strict=True)))
 
     def forget(self, request: Request) -> None:
         """Keep the blocks in mind."""
-        if request.name in self._tables:
-            self._before[request.name] = self.of(request.name)
+        self._before[request.name] = self.of(request.name)
         super().forget(request)
 
 

@@ -15,12 +15,13 @@ Tables = tuple[tuple[int, ...], ...]
 class WorkerTables:
     """One table per group for each running request; all ranks' are the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_groups: int) -> None:
+        self._none: Tables = ((),) * num_groups
         self._tables: dict[str, Tables] = {}
 
     def of(self, request_name: str) -> Tables:
-        """Return the tables of a request, () if the workers have none."""
-        return self._tables.get(request_name, ())
+        """Return the tables of a request, empty ones if the workers have none."""
+        return self._tables.get(request_name, self._none)
 
     def send(self, request: Request, tables: Tables, *, admitted: bool) -> Tables:
         """Tell of the scheduler's ``tables``; return the workers' ones."""
