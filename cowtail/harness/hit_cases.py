@@ -78,6 +78,13 @@ class World:
         return " ".join(words)
 
 
+TRUE_SCALE = tuple(
+    World(Layout((full_attention(1792, eagle=True), mamba(1792)), 128), prompt)
+    for prompt in (7449, 23196, 41300)
+)
+"""The prompts of R28, which model and engine can run as they are."""
+
+
 def worlds() -> Iterator[World]:
     """Yield every world, in a fixed order."""
     for unit, sizes in SIZES.items():
@@ -120,12 +127,15 @@ def _prompts(layout: Layout, max_tokens: int = 1) -> Iterator[World]:
 def seconds(world: World) -> tuple[Second, ...]:
     """Return what is sent after the first request: itself, longer siblings, continuations.
 
-    A sibling shares each possible number of tokens, and is longer by one hash unit and one.
+    A sibling shares each possible number of tokens, and is longer by one hash unit and one. At
+    true scale there are no siblings: they would be tens of thousands.
     """
     prompt = world.prompt
     longer = prompt + world.layout.hash_unit + 1
     block = max(group.block_size for group in world.layout.groups)
     found: list[Second] = [Resend(), Continuation(1), Continuation(block)]
+    if world in TRUE_SCALE:
+        return tuple(found)
     return (*found, *(Sibling(longer, shared) for shared in range(1, prompt + 1)))
 
 

@@ -3,7 +3,7 @@
 In each small world the model really runs the first request, its jobs and reports, and then admits
 each second one: in the local cache, in the store after a reset, and with both. The keys left
 behind are compared as well, so that two mistakes cannot cancel out. With ``--target torch`` the
-engine does it, and only what is found is compared.
+engine does it, and only what is found is compared. R28's prompts run at their true scale.
 
 ``python -m cowtail.harness.hits`` takes every world, ``--every N`` every Nth.
 """
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from cowtail.harness.hit_cases import World, seconds, worlds
+from cowtail.harness.hit_cases import TRUE_SCALE, World, seconds, worlds
 from cowtail.harness.hit_run import (
     Place,
     Run,
@@ -67,13 +67,18 @@ class Comparison:
         return f"{self.worlds:,} worlds, {self.lookups:,} lookups compared: {verdict}"
 
 
-def compare_world(world: World, target: Target | None = None) -> tuple[int, list[Disagreement]]:
-    """Return how many lookups were compared in a world, and what differed; the model by default."""
+def compare_world(
+    world: World, target: Target | None = None, at_most: int | None = None
+) -> tuple[int, list[Disagreement]]:
+    """Return how many lookups were compared in a world, and what differed; the model by default.
+
+    ``at_most``: so many second requests in each place.
+    """
     run = served(world)
     differing = list(_keys_that_differ(world, run)) if target is None else []
     count = 0
     for place in Place:
-        asked = seconds(world)[: _ASKED_BOTH if place is Place.BOTH else None]
+        asked = seconds(world)[: _ASKED_BOTH if place is Place.BOTH else None][:at_most]
         if target is None:
             found = found_by_model(run, place, len(asked))
         else:
@@ -111,6 +116,12 @@ def _expected(world: World, place: Place, second: Second) -> int:
     return max(lengths)
 
 
+def compare_at_true_scale(target: Target | None = None) -> Comparison:
+    """Compare what resends of R28's prompts find."""
+    counts, differing = zip(*(compare_world(w, target, 1) for w in TRUE_SCALE), strict=True)
+    return Comparison(len(TRUE_SCALE), sum(counts), tuple(itertools.chain(*differing)))
+
+
 def compare(every: int = 1, offset: int = 0, target: Target | None = None) -> Comparison:
     """Compare every ``every``-th world, starting with number ``offset``."""
     count = lookups = 0
@@ -146,11 +157,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     started = time.perf_counter()
     target = TorchTarget() if options.target == "torch" else None
-    comparison = compare_in_parallel(options.every, options.jobs, target)
-    for difference in comparison.disagreements[:_SHOWN]:
+    true_scale = compare_at_true_scale(target)
+    small = compare_in_parallel(options.every, options.jobs, target)
+    for difference in (*true_scale.disagreements, *small.disagreements)[:_SHOWN]:
         print(difference)
-    print(f"{comparison.summary()} on {options.target} ({time.perf_counter() - started:.0f} s)")
-    return 1 if comparison.disagreements else 0
+    print(f"true scale: {true_scale.summary()}")
+    print(f"{small.summary()} on {options.target} ({time.perf_counter() - started:.0f} s)")
+    return 1 if true_scale.disagreements or small.disagreements else 0
 
 
 if __name__ == "__main__":

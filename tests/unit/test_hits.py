@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from cowtail.harness import hits
-from cowtail.harness.hit_cases import World, seconds, worlds
+from cowtail.harness.hit_cases import TRUE_SCALE, World, seconds, worlds
 from cowtail.harness.target import TorchTarget
 from cowtail.models.scope import GroupKind, full_attention, mamba, sliding_window
 from cowtail.spec.broken_rules import broken_rule
@@ -29,6 +29,11 @@ def test_the_model_finds_what_is_expected_in_a_sample_of_all_worlds() -> None:
 @pytest.mark.parametrize("world", [TAIL, EAGLE, WINDOW], ids=str)
 def test_the_torch_engine_finds_what_is_expected(world: World) -> None:
     assert hits.compare_world(world, TorchTarget()) == (2 * len(seconds(world)) + 3, [])
+
+
+def test_r28_is_found_at_true_scale() -> None:
+    assert hits.compare_world(TRUE_SCALE[0]) == (9, [])
+    assert hits.compare_world(TRUE_SCALE[0], TorchTarget(), at_most=1) == (3, [])
 
 
 @pytest.mark.parametrize(
