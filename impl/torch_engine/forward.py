@@ -99,7 +99,7 @@ class StepPlanner:
         self._windows = [index for index, group in enumerate(scope.groups) if group.window]
         self._prefixes: dict[str, list[tuple[int, int]]] = {}
         self._states = {
-            index: states(index, group.block_size)
+            index: states(group.block_size)
             for index, group in enumerate(scope.groups)
             if group.is_mamba
         }

@@ -12,7 +12,6 @@ import math
 import attrs
 
 from cowtail.impl.torch_engine.request import ScheduledChunk
-from cowtail.models.observations import NULL_BLOCK
 
 Move = tuple[int, int]
 """Two columns: a page is copied from the first to the second."""
@@ -44,8 +43,7 @@ class _Place:
 class StateColumns:
     """The columns of one Mamba group, ``block_size`` tokens each. Chunks are planned in order."""
 
-    def __init__(self, group: int, block_size: int) -> None:
-        self.group = group
+    def __init__(self, block_size: int) -> None:
         self.block_size = block_size
         self._places: dict[str, _Place] = {}
 
@@ -84,5 +82,4 @@ class StateColumns:
         source, column = running + boundary - first, boundary // self.block_size - 1
         if column == running:
             current = running
-        moves = source != column and chunk.worker_tables[self.group][column] != NULL_BLOCK
-        return current, (source, column) if moves else None
+        return current, (source, column) if source != column else None
