@@ -2,9 +2,9 @@
 
 No good class names a fault or asks whether one is on. Its shape, though, makes room for them. Some
 methods are apart only so that a fault can override one decision (``StoreConnector.tail_end``,
-``MambaManager.tail_is_intact``, ``Worker.groups_saved``). Four do nothing at all here: they mark
-moments at which a fault acts (``StoreConnector.request_finished``, ``Worker.put_failed``,
-``PinLedger.request_admitted``, ``PinLedger.request_preempted``). Every part has a fault in it.
+``MambaManager.tail_is_intact``, ``Worker.groups_saved``). Three do nothing at all here: they mark
+moments at which a fault acts (``Worker.put_failed``, ``PinLedger.request_admitted``,
+``PinLedger.request_preempted``). Every part has a fault in it.
 """
 
 from __future__ import annotations
