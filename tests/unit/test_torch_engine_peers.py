@@ -12,6 +12,7 @@ from cowtail.models.observations import Held, Load, Observation
 from cowtail.models.scope import (
     BASE,
     STORE,
+    Child,
     Lookup,
     RequestSpec,
     Scope,
@@ -33,7 +34,7 @@ STEP = "end_pass() execute() update_from_output()"
 FINISHED = f"submit(a) begin_pass() admit(a) {STEP} abort(a)"
 
 
-def engine_with(*children: object) -> TorchEngine:
+def engine_with(*children: Child) -> TorchEngine:
     return TorchEngine(attrs.evolve(SCOPE, children=children, foreign=()))
 
 
@@ -111,7 +112,8 @@ def test_the_base_connector_takes_nothing_and_delays_nothing() -> None:
     connector = engine.scheduler.connector
     assert type(connector) is Connector
     observed = play(engine, FINISHED)
-    assert observed.effects.handoffs == observed.effects.jobs == ()
+    assert not observed.effects.handoffs
+    assert not observed.effects.jobs
     assert not any(observed.ref_counts)
     request = engine.scheduler.requests["a"]
     assert connector.register_finished_partial_tail(request, ((1,), (2,)), []) is False
