@@ -265,7 +265,7 @@ def _pack(scope: Scope, state: State, new: _Renaming) -> bytes:
             for r in new.ranks
         ),
         _waits(state, new),
-        attrs.astuple(state.spent),
+        attrs.astuple(state.spent, recurse=False),
         state.failure,
     )
     return marshal.dumps(packed, _MARSHAL_VERSION)
@@ -287,7 +287,9 @@ def _queues(scope: Scope, state: State, request: list[int]) -> tuple[object, ...
 
 
 def _loads_and_sends(rank: RankWorker, request: list[int]) -> tuple[object, ...]:
-    """Return what a rank does beside its jobs."""
+    """Return what a rank does beside its jobs; nothing, mostly."""
+    if not (rank.loads or rank.loaded or rank.sends or rank.skipping):
+        return ()
     return (
         tuple(request[index] for index in rank.loads),
         tuple((request[index], went_well) for index, went_well in rank.loaded),
@@ -298,6 +300,9 @@ def _loads_and_sends(rank: RankWorker, request: list[int]) -> tuple[object, ...]
 
 def _waits(state: State, new: _Renaming) -> tuple[object, ...]:
     """Return what loads, sends and the store's outside have to say beside requests and ranks."""
+    waiting = state.loads or state.held or state.load_inbox or state.send_inbox
+    if not (waiting or state.foreign_done or state.untold_preempted):
+        return ()
     request, rank = new.request, new.rank
     return (
         tuple(
@@ -381,6 +386,8 @@ def _rank_order(
     job: dict[int, int],
 ) -> tuple[int, ...]:
     """Return the ranks in canonical order: by everything that the state says of each."""
+    if len(state.ranks) == 1:
+        return (0,)
     memories: tuple[Memory, ...] = ()
     blocks: list[int] = []
     if state.other_memories:
@@ -396,10 +403,7 @@ def _rank_order(
             tuple(worker.saved[index] for index in order),
             tuple(request[index] for index in worker.closing),
             _loads_and_sends(worker, request),
-            tuple(rank in load.ranks_owed for load in state.loads),
-            tuple(rank in held.ranks_owed for held in state.held),
-            sorted((request[i], well) for i, r, well in state.load_inbox if r == rank),
-            sorted(request[index] for index, r in state.send_inbox if r == rank),
+            _waited_for(state, rank, request),
             tuple(memories[rank][b] for b in blocks) if memories else (),
             tuple(rank in pin.ranks_owed for pin in state.pins),
             tuple(job[done] for done, r in state.inbox if r == rank),
@@ -407,6 +411,18 @@ def _rank_order(
         )
 
     return tuple(sorted(range(len(state.ranks)), key=said_of))
+
+
+def _waited_for(state: State, rank: int, request: list[int]) -> tuple[object, ...]:
+    """Return what loads and sends say of a rank; nothing, mostly."""
+    if not (state.loads or state.held or state.load_inbox or state.send_inbox):
+        return ()
+    return (
+        tuple(rank in load.ranks_owed for load in state.loads),
+        tuple(rank in held.ranks_owed for held in state.held),
+        sorted((request[i], well) for i, r, well in state.load_inbox if r == rank),
+        sorted(request[index] for index, r in state.send_inbox if r == rank),
+    )
 
 
 def _blocks_that_can_be_read(scope: Scope, state: State) -> set[int]:
@@ -485,7 +501,7 @@ def _request(scope: Scope, state: State, index: int, block: list[int]) -> tuple[
         None if request.answer is None else attrs.astuple(request.answer),
         request.leased,
         request.load_failed,
-        None if tracker is None else attrs.astuple(tracker),
+        None if tracker is None else attrs.astuple(tracker, recurse=False),
         tuple(
             (
                 tuple(block[b] for b in table.blocks),
