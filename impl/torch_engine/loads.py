@@ -17,7 +17,7 @@ from cowtail.impl.torch_engine.lookup import Hit
 from cowtail.impl.torch_engine.request import Request
 from cowtail.impl.torch_engine.store_jobs import Tables
 from cowtail.models.observations import NULL_BLOCK, Load, LoadView
-from cowtail.models.scope import GroupKind, Scope
+from cowtail.models.scope import Scope
 
 Present = frozenset[tuple[int, int]]
 """Keys that a store had for every rank when it was looked up: (group, length in tokens)."""
@@ -154,12 +154,7 @@ class LoadAllocator:
 
     def skipped(self, index: int, end: int) -> int:
         """Return the leading columns that nobody who has computed ``end`` tokens needs."""
-        group = self.scope.groups[index]
-        if group.is_mamba:
-            return (end - 1) // group.block_size
-        if group.kind is GroupKind.SLIDING_WINDOW:
-            return max(0, end - group.window + 1) // group.block_size
-        return 0
+        return self.cache.groups[index].columns_skipped(end)
 
     def columns(self, index: int, end: int) -> int:
         """Return the columns of a table that holds ``end`` tokens, and scratch for drafts."""

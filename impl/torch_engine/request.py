@@ -96,13 +96,13 @@ class Request:
 
 @attrs.frozen(eq=False)
 class ScheduledChunk:
-    """A chunk of a request in one step, with the block tables that the step runs on.
+    """A chunk of a request in one step, with the workers' tables that the step runs on.
 
     ``samples``: the chunk ends at the last token there is, so the step samples the next one.
     ``life``: the request's number of preemptions when it was scheduled. ``admitted``: the
-    chunk is the first of that life. ``tables`` are the scheduler's. The last ``drafts`` tokens
-    are guessed, of which the step will accept ``accepted``. ``checkpoint``: the token count
-    whose state the device exports on the way, or None.
+    chunk is the first of that life. The last ``drafts`` tokens are guessed, of which the
+    step will accept ``accepted``. ``checkpoint``: the token count whose state the device exports
+    on the way, or None.
     """
 
     request: Request
@@ -111,7 +111,6 @@ class ScheduledChunk:
     samples: bool
     admitted: bool
     life: int
-    tables: tuple[tuple[int, ...], ...]
     worker_tables: tuple[tuple[int, ...], ...]
     drafts: int = 0
     accepted: int = 0

@@ -238,7 +238,6 @@ class Scheduler:
             samples,
             admitted,
             request.preemptions,
-            tables,
             self.worker_tables.send(request, tables, admitted=admitted),
             extent.drafts,
             request.accepts(extent.drafts),
