@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -75,15 +75,17 @@ def check_scope(
     max_seconds: float | None = DEFAULT_MAX_SECONDS,
     max_depth: int | None = None,
     progress: Callable[[Progress], None] | None = None,
+    watchers: Sequence[StepInvariant[State, Action]] = (),
 ) -> ScopeReport:
     """Explore a scope completely, judge every property, then liveness on the graph.
 
     Liveness is judged only on a complete graph: a search that hit a bound is undetermined.
+    ``watchers`` are judged on every transition, after the properties.
     """
     exploration = explore(
         LifecycleMachine(scope, symmetry=symmetry),
         invariants=invariants_of(scope),
-        step_invariants=step_invariants_of(scope),
+        step_invariants=[*step_invariants_of(scope), *watchers],
         sometimes=[
             Sometimes(s.event, f"{s.event} happens in {s.scope}", s.source)
             for s in SOMETIMES

@@ -25,6 +25,8 @@ def references_equal_owners(scope: Scope, state: State) -> str | None:
         if len(set(pin.blocks)) != len(pin.blocks):
             return f"job {pin.job} pins a block twice: {pin.blocks}"
         owners.update(pin.blocks)
+    for waiting in state.deferred:
+        owners.update(waiting.blocks)
     if state.open_pass is not None:
         for copy in state.open_pass.copies:
             owners.update((copy.source, copy.destination))
@@ -67,9 +69,9 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "S1",
         "conservation",
-        "A block's references are its table entries, its pins and its pending copies; it is in "
-        "the free list exactly if it has none.",
-        "domain S1, R8, R15",
+        "A block's references are its table entries, its pins, its pending copies and its "
+        "deferred frees; it is in the free list exactly if it has none.",
+        "domain S1, R8, R15, K25, K32, K39, K45",
         references_equal_owners,
     ),
     Property(

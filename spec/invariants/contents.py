@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cowtail.models import boundaries, lookup, tables
+from cowtail.models.block_pool import cached_block
 from cowtail.models.device import memory_ahead, run_step
 from cowtail.models.observations import NULL_BLOCK, Key, Status
-from cowtail.models.scope import Scope
+from cowtail.models.scope import GroupKind, Scope
 from cowtail.models.state import JobMeta, ScheduledChunk, State, known_tokens
+from cowtail.spec import supply
 from cowtail.spec.contents import contradiction
 from cowtail.spec.invariants.property import Property
 
@@ -50,28 +52,34 @@ def hits_can_be_supplied(scope: Scope, state: State) -> str | None:
 
 
 def _missing_from_hit(scope: Scope, state: State, tokens: str, hit: lookup.Hit) -> str | None:
-    """Return what a joint hit lacks, judged on keys and not by the rules of the lookup."""
-    for index, (group, blocks) in enumerate(zip(scope.groups, hit.blocks, strict=True)):
-        if not hit.length:
-            if any(blocks):
-                return f"group {index} still supplies {blocks}"
+    """Return what a joint hit lacks: every block of it must carry a key that says so."""
+    for index, blocks in enumerate(hit.blocks):
+        if not hit.length and any(blocks):
+            return f"group {index} still supplies {blocks}"
+    if not hit.length:
+        return None
+    supplied = {
+        key
+        for blocks in hit.blocks
+        for column, block in enumerate(blocks)
+        for key in state.pool.keys[block]
+        if (len(key.prefix) - 1) // scope.groups[key.group].block_size == column
+    }
+    lacking = supply.missing(scope, tokens, 0, hit.length, supplied.__contains__)
+    return lacking or _missing_proof(scope, state, tokens, hit.length)
+
+
+def _missing_proof(scope: Scope, state: State, tokens: str, length: int) -> str | None:
+    """Return which EAGLE group of full attention is not cached one unit beyond the hit."""
+    align = boundaries.hit_alignment(scope)
+    for index, group in enumerate(scope.groups):
+        if not group.eagle or group.kind is not GroupKind.FULL_ATTENTION:
             continue
-        if group.is_mamba:
-            held = state.pool.keys[blocks[-1]] if blocks else ()
-            if Key(index, tokens[: hit.length]) not in held:
-                return f"group {index} has no state at exactly {hit.length}"
-            continue
-        for column in range(-(-hit.length // group.block_size)):
-            first = column * group.block_size
-            needed = min(first + group.block_size, hit.length)
-            held = state.pool.keys[blocks[column]] if column < len(blocks) else ()
-            if not any(
-                key.group == index
-                and len(key.prefix) >= needed
-                and key.prefix[:needed] == tokens[:needed]
-                for key in held
-            ):
-                return f"group {index} has nothing for tokens {first} to {needed}"
+        proof = length + min(align, group.block_size)
+        full = -(-proof // group.block_size) * group.block_size
+        ends = range(proof, min(full, len(tokens)) + 1)
+        if not any(cached_block(state.pool, Key(index, tokens[:end])) for end in ends):
+            return f"group {index} drops its last unit and is not cached to {proof}"
     return None
 
 
@@ -205,9 +213,9 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "S4",
         "hit is loadable",
-        "Every group can supply a joint hit, a Mamba state at its exact token; at least one token "
-        "is left to compute.",
-        "domain S4",
+        "Every group can supply a joint hit, a Mamba state at its exact token, an EAGLE group one "
+        "unit beyond it; at least one token is left to compute.",
+        "domain S4, K35",
         hits_can_be_supplied,
     ),
     Property(
