@@ -36,6 +36,16 @@ VERSION = 1
 """The version of the format that this module reads and writes."""
 
 _ACTIONS = {kind.name: kind for kind in ACTIONS}
+_ENUMERATIONS: tuple[type[enum.Enum], ...] = (
+    ChildKind,
+    GroupKind,
+    JobOutcome,
+    LoadOutcome,
+    LoadPolicy,
+    Lookup,
+    Policy,
+    Role,
+)
 _HEADER_FIELDS = ("cowtail_trace", "scope", "seed", "model_digest", "target", "faults", "note")
 
 

@@ -6,7 +6,7 @@ catches is in ``broken_rules`` and in the kill matrix; a property that catches n
 
 from __future__ import annotations
 
-from cowtail.spec.invariants import blocks, contents, jobs, requests
+from cowtail.spec.invariants import blocks, contents, jobs, loads, requests
 from cowtail.spec.invariants.property import Check, Property
 
 __all__ = ["PROPERTIES", "Check", "Property"]
@@ -16,5 +16,6 @@ PROPERTIES: tuple[Property, ...] = (
     *contents.PROPERTIES,
     *jobs.PROPERTIES,
     *requests.PROPERTIES,
+    *loads.PROPERTIES,
 )
 """Every invariant, in the order in which it is checked: what is narrower comes first."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from cowtail.models import boundaries
+import attrs
+
+from cowtail.models import boundaries, store_lookup
 from cowtail.models.device import memory_ahead
 from cowtail.models.lifecycle import is_quiescent
 from cowtail.models.observations import NULL_BLOCK, Key
-from cowtail.models.scope import Scope
-from cowtail.models.state import JobMeta, State
+from cowtail.models.scope import STORE, GroupKind, Lookup, Scope
+from cowtail.models.state import JobMeta, State, with_request
+from cowtail.spec import supply
 from cowtail.spec.contents import contradiction
 from cowtail.spec.invariants.property import Property
 from cowtail.spec.invariants.unfinished import jobs_to_run, unfinished_jobs
@@ -29,13 +32,19 @@ def handoffs_hold_their_state(scope: Scope, state: State) -> str | None:
 
 def store_tells_the_truth(scope: Scope, state: State) -> str | None:
     """S8: see ``PROPERTIES``."""
+    margins = boundaries.margins(scope)
+    boundary_of = [boundaries.replay_boundary(scope, spec) for spec in scope.requests]
     for job in jobs_to_run(state):
         if job.save_to > job.prefill_end:
             return f"job {job.job} saves {job.save_to} tokens, past prefill of {job.prefill_end}"
         for put in job.puts:
-            if put.boundary > job.prefill_end:
+            limit = job.prefill_end
+            if not scope.groups[put.group].is_mamba:
+                limit = min(limit, boundary_of[job.request] + margins[put.group])
+            if put.boundary > limit:
                 return (
-                    f"job {job.job} stores {put.boundary} tokens, prefill ends at {job.prefill_end}"
+                    f"job {job.job} stores {put.boundary} tokens of group {put.group}, "
+                    f"past the {limit} that a lookup can use"
                 )
             if put.block == NULL_BLOCK:
                 return f"job {job.job} stores the null block"
@@ -82,17 +91,20 @@ def _blocks_read(scope: Scope, job: JobMeta) -> set[int]:
         block
         for group, table in zip(scope.groups, job.tables, strict=True)
         for block in table[: job.save_to // group.block_size]
+        if block != NULL_BLOCK
     }
     return saved | {put.block for put in job.puts}
 
 
 def offsets_are_durable(scope: Scope, state: State) -> str | None:
     """S11: see ``PROPERTIES``."""
+    if scope.max_evictions or scope.max_resets:
+        return None
     present = {(entry.rank, entry.group, entry.prefix) for entry in state.store}
     for rank, worker in enumerate(state.ranks):
         for spec, saved in zip(scope.requests, worker.saved, strict=True):
             for index, group in enumerate(scope.groups):
-                if group.is_mamba:
+                if group.kind is not GroupKind.FULL_ATTENTION:
                     continue
                 for end in range(group.block_size, saved + 1, group.block_size):
                     if (rank, index, spec.tokens[:end]) not in present:
@@ -110,15 +122,19 @@ def tails_are_stored_whole(scope: Scope, state: State) -> str | None:
             size = scope.groups[tail.group].block_size
             if not scope.groups[tail.group].is_mamba or tail.boundary % size == 0:
                 continue
+            if tail.boundary != boundaries.replay_boundary(scope, scope.requests[job.request]):
+                continue
             lcm = boundaries.lcm_block_size(scope)
             start = tail.boundary // lcm * lcm
             ends = {(put.group, put.boundary) for put in job.puts}
             for index, group in enumerate(scope.groups):
                 if group.is_mamba:
                     continue
-                for first in range(start, tail.boundary, group.block_size):
+                needed = supply.first_needed_column(scope, index, tail.boundary) * group.block_size
+                for first in range(max(start, needed), tail.boundary, group.block_size):
                     end = min(first + group.block_size, tail.boundary)
-                    if (index, end) not in ends:
+                    full = first + group.block_size
+                    if not any((index, reach) in ends for reach in range(end, full + 1)):
                         return (
                             f"job {job.job} stores the state at {tail.boundary}, "
                             f"but not tokens {first} to {end} of group {index}"
@@ -128,22 +144,16 @@ def tails_are_stored_whole(scope: Scope, state: State) -> str | None:
 
 def what_is_due_is_stored(scope: Scope, state: State) -> str | None:
     """L6: see ``PROPERTIES``."""
-    undisturbed = (
-        len(scope.requests) == 1 and not scope.max_preemptions and not scope.max_failed_jobs
-    )
-    if not undisturbed or not boundaries.saves(scope.role) or not is_quiescent(scope, state):
+    if not _undisturbed(scope) or not is_quiescent(scope, state):
         return None
     spec, request = scope.requests[0], state.requests[0]
     if request.outputs != spec.max_tokens:
         return None
-    boundary = boundaries.replay_boundary(scope, spec) if boundaries.partial_hits(scope) else 0
-    lcm = boundaries.lcm_block_size(scope)
+    whole = len(spec.prompt) // boundaries.lcm_block_size(scope) * boundaries.lcm_block_size(scope)
     for index, group in enumerate(scope.groups):
-        if group.is_mamba:
-            ends = {boundary} - {0}
-        else:
-            whole = len(spec.prompt) // lcm * lcm
-            ends = {*range(group.block_size, whole + 1, group.block_size), boundary} - {0}
+        if group.kind is not GroupKind.FULL_ATTENTION:
+            continue
+        ends = {*range(group.block_size, whole + 1, group.block_size)}
         for rank in range(scope.num_ranks):
             held = {len(e.prefix) for e in state.store if (e.rank, e.group) == (rank, index)}
             if ends - held:
@@ -151,6 +161,38 @@ def what_is_due_is_stored(scope: Scope, state: State) -> str | None:
                     f"at rest, rank {rank} has stored nothing of {spec.name!r} in group {index} "
                     f"at {sorted(ends - held)} tokens"
                 )
+    fresh = with_request(state, 0, attrs.evolve(request, outputs=0, load_failed=False))
+    found = store_lookup.ask(attrs.evolve(scope, lookup=Lookup.SYNC), fresh, 0).length
+    align = boundaries.hit_alignment(scope)
+    due = boundaries.checkpoint(scope, len(spec.prompt), align)
+    if found < due:
+        return (
+            f"at rest, {spec.name!r} sent again would find {found} tokens in the store, not {due}"
+        )
+    return None
+
+
+def _undisturbed(scope: Scope) -> bool:
+    """Whether one request runs in a scope, and nothing keeps what it stores from the store."""
+    return (
+        len(scope.requests) == 1
+        and boundaries.saves(scope.role)
+        and STORE in scope.children
+        and not scope.max_preemptions
+        and not scope.max_failed_jobs
+        and not scope.max_evictions
+        and not scope.max_resets
+    )
+
+
+def pressure_clears(scope: Scope, state: State) -> str | None:
+    """L5: see ``PROPERTIES``."""
+    if not is_quiescent(scope, state):
+        return None
+    for rank, worker in enumerate(state.ranks):
+        if worker.skipping:
+            names = [scope.requests[index].name for index in worker.skipping]
+            return f"at rest, rank {rank} still skips the jobs of {names}"
     return None
 
 
@@ -166,9 +208,9 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "S8",
         "store tells the truth",
-        "Nothing past the end of prefill and no null block is stored, and every stored value is "
-        "what its key names.",
-        "domain S8, R7, R18",
+        "Nothing past the end of prefill, no tail past the replay boundary and its margin, and no "
+        "null block is stored; every stored value is what its key names.",
+        "domain S8, R7, R18, R23, K04, K14, K23",
         store_tells_the_truth,
     ),
     Property(
@@ -182,8 +224,9 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "S11",
         "offsets are durable",
-        "A rank's durable offset covers only what is in the store; a failed tail never moves it.",
-        "domain S11, R19",
+        "As long as nothing is evicted or reset, a rank's durable offset covers only what is in "
+        "the store; a failed tail never moves it.",
+        "domain S11, R19, K08",
         offsets_are_durable,
     ),
     Property(
@@ -197,11 +240,18 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "L6",
         "what is due is stored",
-        "In a scope without failures, preemptions and other requests: once a request has run to "
-        "its end and the system is at rest, every rank has stored its replay boundary, with the "
-        "attention blocks up to it, and every whole LCM of its prompt.",
-        "domain L6, R1, R16, R22",
+        "In a scope without failures, preemptions, evictions and other requests: once a request "
+        "has run to its end and the system is at rest, every rank has stored the attention blocks "
+        "of every whole LCM of its prompt, and the prompt sent again finds its replay boundary.",
+        "domain L6, R1, R16, R22, R23, R29, K01, K13, K15, K17",
         what_is_due_is_stored,
+    ),
+    Property(
+        "L5",
+        "pressure clears",
+        "At rest no rank skips anybody's jobs because the store was full.",
+        "domain L5, R18",
+        pressure_clears,
     ),
 )
 """In the order in which they are judged."""

@@ -10,6 +10,8 @@ from cowtail.models.state import State
 from cowtail.spec.invariants.property import Property
 from cowtail.spec.invariants.unfinished import unfinished_jobs
 
+_WITH_BLOCKS = (Status.RUNNING, Status.LOADING, Status.LOADED)
+
 
 def markers_are_consumed_once(scope: Scope, state: State) -> str | None:
     """S10: see ``PROPERTIES``."""
@@ -35,8 +37,9 @@ def markers_are_consumed_once(scope: Scope, state: State) -> str | None:
 
 def finished_requests_hold_nothing(scope: Scope, state: State) -> str | None:
     """S15: see ``PROPERTIES``."""
-    for spec, request in zip(scope.requests, state.requests, strict=True):
-        if request.status is Status.RUNNING:
+    held = {held.request for held in state.held}
+    for index, (spec, request) in enumerate(zip(scope.requests, state.requests, strict=True)):
+        if request.status in _WITH_BLOCKS or index in held:
             continue
         for table in request.tables:
             if table.blocks or table.marker is not None or table.copy_due is not None:
@@ -62,7 +65,8 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "S15",
         "finished requests hold nothing",
-        "A request that is not running holds no blocks: its jobs' pins do, until the last rank.",
+        "A request that neither runs nor loads holds no blocks, unless it is held; its jobs' pins "
+        "do, until the last rank.",
         "domain S15, R6",
         finished_requests_hold_nothing,
     ),

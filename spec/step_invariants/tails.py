@@ -1,35 +1,13 @@
-"""What must hold of every transition: judged on the states before and after an action."""
+"""What must hold of every transition, about partial tails (T1, T3)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import attrs
-
 from cowtail.models import boundaries
-from cowtail.models.actions import (
-    Abort,
-    Action,
-    Extend,
-    UpdateConnectorOutput,
-    UpdateFromOutput,
-)
+from cowtail.models.actions import Abort, Action, Extend, UpdateFromOutput
 from cowtail.models.observations import Status
 from cowtail.models.scope import Scope
 from cowtail.models.state import State, tokens_in_flight
-
-StepCheck = Callable[[Scope, State, Action, State, tuple[str, ...]], str | None]
-
-
-@attrs.frozen
-class StepProperty:
-    """An invariant of transitions: judged on the states before and after an action."""
-
-    identifier: str
-    name: str
-    sentence: str
-    source: str
-    check: StepCheck
+from cowtail.spec.step_invariants.property import StepProperty
 
 
 def finish_hands_off_exactly(
@@ -54,21 +32,6 @@ def finish_hands_off_exactly(
             )
         if index not in handed and safe and boundaries.saves(scope.role):
             return f"{name!r} finished at the boundary of its tail, and nothing was handed off"
-    return None
-
-
-def released_once(
-    scope: Scope, before: State, action: Action, after: State, events: tuple[str, ...]
-) -> str | None:
-    """T2: see ``STEP_PROPERTIES``."""
-    kept = {pin.job for pin in after.pins}
-    arrived = {(job, rank) for job, rank in before.inbox}
-    for pin in before.pins:
-        if pin.job in kept:
-            continue
-        silent = [rank for rank in pin.ranks_owed if (pin.job, rank) not in arrived]
-        if not isinstance(action, UpdateConnectorOutput) or silent:
-            return f"the pin of job {pin.job} went although ranks {silent} have not reported"
     return None
 
 
@@ -103,13 +66,6 @@ STEP_PROPERTIES: tuple[StepProperty, ...] = (
         finish_hands_off_exactly,
     ),
     StepProperty(
-        "T2",
-        "released by the last rank",
-        "A pin goes only when the scheduler consumes the last report that its job was owed.",
-        "R6, R15",
-        released_once,
-    ),
-    StepProperty(
         "T3",
         "copies offer their tail",
         "A request that goes past its registered tail has its copy offered, exactly once.",
@@ -117,4 +73,4 @@ STEP_PROPERTIES: tuple[StepProperty, ...] = (
         copies_offer_their_tail,
     ),
 )
-"""Every invariant of transitions."""
+"""In the order in which they are judged."""
