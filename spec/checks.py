@@ -12,18 +12,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from cowtail.models.actions import (
-    Abort,
-    Action,
-    Execute,
-    JobOutcome,
-    Report,
-    RunJob,
-    Submit,
-    UpdateConnectorOutput,
-    UpdateFromOutput,
-)
-from cowtail.models.lifecycle import is_quiescent
+from cowtail.models.actions import Action
 from cowtail.models.scope import Scope
 from cowtail.models.state import State
 from cowtail.spec.exploration import (
@@ -38,14 +27,11 @@ from cowtail.spec.exploration import (
 )
 from cowtail.spec.explorer import DEFAULT_MAX_SECONDS, DEFAULT_MAX_STATES, explore
 from cowtail.spec.invariants import PROPERTIES
-from cowtail.spec.liveness import can_reach, drains
+from cowtail.spec.liveness_properties import LIVENESS
 from cowtail.spec.machine import LifecycleMachine
 from cowtail.spec.scopes import required_actions
 from cowtail.spec.sometimes import SOMETIMES
 from cowtail.spec.step_invariants import STEP_PROPERTIES
-
-QUIESCENCE = "L1"
-PINS_DRAIN = "L2"
 
 
 @attrs.frozen
@@ -130,40 +116,16 @@ def step_invariants_of(scope: Scope) -> list[StepInvariant[State, Action]]:
 
 
 def check_liveness(scope: Scope, graph: StateGraph[State, Action]) -> Violation[Action] | None:
-    """Judge L1 and L2 on a complete graph.
-
-    L1: from every reachable state the system can come to rest without the environment's help:
-    no submission, no abort, no failure, no repeated report. L2: if device, ranks and scheduler
-    go on (fairness), every pin that has been shipped is released, whatever they do and in
-    whatever order: their actions alone form no cycle and end without pins.
-    """
-    stuck = can_reach(graph, lambda state: is_quiescent(scope, state), follow=is_benign)
-    if stuck is not None:
-        return attrs.evolve(stuck, identifier=QUIESCENCE)
-    machine = LifecycleMachine(scope)
-    lasting = drains(graph, is_fair_worker, pins_are_drained, machine)
-    return None if lasting is None else attrs.evolve(lasting, identifier=PINS_DRAIN)
+    """Judge every liveness property on a complete graph, and return the first violation."""
+    for prop in LIVENESS:
+        found = prop.check(scope, graph)
+        if found is not None:
+            return attrs.evolve(found, identifier=prop.identifier)
+    return None
 
 
-def is_benign(action: Action) -> bool:
-    """Whether an action needs no help from, and does no harm by, the environment."""
-    if isinstance(action, RunJob):
-        return action.outcome is JobOutcome.OK
-    if isinstance(action, Report):
-        return not action.again
-    return not isinstance(action, (Submit, Abort))
-
-
-def is_fair_worker(action: Action) -> bool:
-    """Whether an action is one that device, ranks and scheduler owe to every pinned job."""
-    if isinstance(action, Report):
-        return not action.again
-    return isinstance(action, (Execute, UpdateFromOutput, RunJob, UpdateConnectorOutput))
-
-
-def pins_are_drained(state: State) -> bool:
-    """Whether no job that has been shipped is pinned; states inside a pass are not judged."""
-    if state.open_pass is not None:
-        return True
-    queued = {job.job for job in state.queued_tails}
-    return all(pin.job in queued for pin in state.pins)
+def identifiers() -> tuple[str, ...]:
+    """Return the identifiers of all properties: of states, of transitions, of whole graphs."""
+    states = [prop.identifier for prop in PROPERTIES]
+    steps = [prop.identifier for prop in STEP_PROPERTIES]
+    return (*states, *steps, *(prop.identifier for prop in LIVENESS))

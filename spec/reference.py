@@ -20,9 +20,10 @@ from cowtail.models.actions import ACTIONS
 from cowtail.models.phase import BlockPhase
 from cowtail.models.scope import Group, RequestSpec, Scope
 from cowtail.spec.broken_rules import BROKEN_RULES
-from cowtail.spec.checks import PINS_DRAIN, QUIESCENCE, ScopeReport, check_scope
+from cowtail.spec.checks import ScopeReport, check_scope
 from cowtail.spec.files import write_text
 from cowtail.spec.invariants import PROPERTIES
+from cowtail.spec.liveness_properties import LIVENESS
 from cowtail.spec.scopes import SCOPES, scope_named
 from cowtail.spec.sometimes import NEVER, SOMETIMES
 from cowtail.spec.step_invariants import STEP_PROPERTIES
@@ -58,21 +59,6 @@ CITED_ASSERTIONS: dict[str, str] = {
     "A4": "the null block is neither pinned nor stored, nor copied from",
     "A5": "a producer copies the block in the table's column, which is the marked one",
     "A22": "block sizes and LCM are multiples of the hash unit",
-}
-
-LIVENESS: dict[str, tuple[str, str, str]] = {
-    QUIESCENCE: (
-        "quiescence",
-        "From every reachable state the system can come to rest without submissions, aborts, "
-        "failures or repeated reports.",
-        "domain L1",
-    ),
-    PINS_DRAIN: (
-        "pins drain",
-        "If device, ranks and scheduler go on, every pin that has been shipped is released, "
-        "whatever their order.",
-        "domain L2, R6",
-    ),
 }
 
 PHASES: dict[BlockPhase, str] = {
@@ -146,7 +132,7 @@ def page(measured: Mapping[str, str]) -> str:
 def _properties() -> Iterable[tuple[str, ...]]:
     described = [(p.identifier, p.name, p.sentence, p.source) for p in PROPERTIES]
     described += [(p.identifier, p.name, p.sentence, p.source) for p in STEP_PROPERTIES]
-    described += [(identifier, *words) for identifier, words in LIVENESS.items()]
+    described += [(p.identifier, p.name, p.sentence, p.source) for p in LIVENESS]
     for identifier, name, sentence, source in sorted(described, key=lambda p: _order(p[0])):
         broken = [f"`{r.name}`" for r in BROKEN_RULES.values() if r.violates == identifier]
         yield identifier, name, sentence, source, ", ".join(broken)

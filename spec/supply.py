@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from cowtail.models.observations import Key
 from cowtail.models.scope import GroupKind, Scope
+from cowtail.models.state import State
 
 
 def first_needed_column(scope: Scope, group: int, length: int) -> int:
@@ -14,6 +15,15 @@ def first_needed_column(scope: Scope, group: int, length: int) -> int:
     if spec.kind is GroupKind.SLIDING_WINDOW:
         return max(0, length - spec.window + 1) // spec.block_size
     return (length - 1) // spec.block_size if spec.is_mamba else 0
+
+
+def on_every_rank(scope: Scope, state: State) -> frozenset[Key]:
+    """Return the keys that every rank has an entry for in the store."""
+    first, *others = (
+        {Key(entry.group, entry.prefix) for entry in state.store if entry.rank == rank}
+        for rank in range(scope.num_ranks)
+    )
+    return frozenset(first.intersection(*others))
 
 
 def missing(

@@ -22,10 +22,8 @@ from cowtail.harness.target import TorchTarget
 from cowtail.harness.tours import tour
 from cowtail.models.scope import Scope
 from cowtail.spec.broken_rules import BROKEN_RULES, BrokenRule, broken_rule
-from cowtail.spec.checks import PINS_DRAIN, QUIESCENCE, check_scope
-from cowtail.spec.invariants import PROPERTIES
+from cowtail.spec.checks import check_scope, identifiers
 from cowtail.spec.scopes import SCOPES, scope_named
-from cowtail.spec.step_invariants import STEP_PROPERTIES
 from cowtail.spec.traces import Trace
 
 TOUR_STEPS = 4_000
@@ -95,9 +93,7 @@ class KillMatrix:
     def unearned(self) -> tuple[str, ...]:
         """The properties that caught nothing: each is a gap, in a matrix of every fault."""
         caught = {kill.offends for kill in self.kills}
-        known = [each.identifier for each in PROPERTIES]
-        known += [each.identifier for each in STEP_PROPERTIES]
-        return tuple(name for name in (*known, QUIESCENCE, PINS_DRAIN) if name not in caught)
+        return tuple(name for name in identifiers() if name not in caught)
 
     def as_json(self) -> list[dict[str, object]]:
         """Return one object for each fault, in plain JSON types."""

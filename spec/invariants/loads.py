@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cowtail.models import peers, store_lookup
+from cowtail.models import peers
 from cowtail.models.memories import agreed_memory
 from cowtail.models.observations import NULL_BLOCK, Key, Status
 from cowtail.models.scope import Scope
@@ -21,6 +21,8 @@ def loads_write_alone(scope: Scope, state: State) -> str | None:
             continue
         tables = state.requests[load.request].tables
         for group, column in _columns_filled(scope, load):
+            if column >= len(tables[group].blocks):
+                return f"{scope.requests[load.request].name!r} lost blocks that its load will write"
             block = tables[group].blocks[column]
             owner = f"the load of {scope.requests[load.request].name!r} writes block {block}"
             if block == NULL_BLOCK:
@@ -93,7 +95,9 @@ def loaded_is_filled(scope: Scope, state: State) -> str | None:
 
 def leases_protect(scope: Scope, state: State) -> str | None:
     """S19: see ``PROPERTIES``."""
-    present = store_lookup.keys_on_every_rank(scope, state) if _any_leased(state) else frozenset()
+    if not any(request.leased for request in state.requests):
+        return None
+    present = supply.on_every_rank(scope, state)
     for index, (spec, request) in enumerate(zip(scope.requests, state.requests, strict=True)):
         if not request.leased:
             continue
@@ -108,10 +112,6 @@ def leases_protect(scope: Scope, state: State) -> str | None:
         if lacking:
             return f"{spec.name!r} has a lease on {end} tokens, but {lacking}"
     return None
-
-
-def _any_leased(state: State) -> bool:
-    return any(request.leased for request in state.requests)
 
 
 def held_until_sent(scope: Scope, state: State) -> str | None:

@@ -1,4 +1,4 @@
-"""What must hold of every transition, about who is released by whom (T2, T5, T6, T8)."""
+"""What must hold of every transition, about who is released by whom (T2, T5, T6, T7)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def loads_complete_by_the_last_rank(
 def blocks_on_their_way_back_are_waited_for(
     scope: Scope, before: State, action: Action, after: State, events: tuple[str, ...]
 ) -> str | None:
-    """T8: see ``STEP_PROPERTIES``."""
+    """T7: see ``STEP_PROPERTIES``."""
     if not isinstance(action, Preempt) or after.spent.preemptions > before.spent.preemptions:
         return None
     everything_back = attrs.evolve(
@@ -116,7 +116,7 @@ STEP_PROPERTIES: tuple[StepProperty, ...] = (
         loads_complete_by_the_last_rank,
     ),
     StepProperty(
-        "T8",
+        "T7",
         "no preemption for blocks on their way back",
         "Lack of blocks preempts nobody if what is freed, and only deferred, would do.",
         "domain L1, K41",

@@ -1,8 +1,8 @@
-"""What must hold of every transition, about the store and resets (T4, T7, S13, S14)."""
+"""What must hold of every transition, about the store and resets (T4, S11, S13, S14)."""
 
 from __future__ import annotations
 
-from cowtail.models import boundaries, peers, store_lookup
+from cowtail.models import boundaries, peers
 from cowtail.models.actions import Action, Admit, Execute, LookUp, Reset, RunJob
 from cowtail.models.observations import Status
 from cowtail.models.scope import GroupKind, Lookup, Scope
@@ -33,7 +33,7 @@ def store_hits_are_loadable(
     known = known_tokens(spec, before.requests[index])
     if end >= known or end % boundaries.hit_alignment(scope):
         return f"the store supplies {end} of {known} tokens of {action.request!r}"
-    present = store_lookup.keys_on_every_rank(scope, before)
+    present = supply.on_every_rank(scope, before)
     tokens = spec.tokens[:known]
     lacking = supply.missing(scope, tokens, start, end, present.__contains__)
     return (
@@ -41,10 +41,10 @@ def store_hits_are_loadable(
     )
 
 
-def offsets_move_durably(
+def offsets_are_durable(
     scope: Scope, before: State, action: Action, after: State, events: tuple[str, ...]
 ) -> str | None:
-    """T7: see ``STEP_PROPERTIES``."""
+    """S11: see ``STEP_PROPERTIES``."""
     if not isinstance(action, (RunJob, Execute, Reset)):
         return None
     present = {(entry.rank, entry.group, entry.prefix) for entry in after.store}
@@ -116,12 +116,12 @@ STEP_PROPERTIES: tuple[StepProperty, ...] = (
         store_hits_are_loadable,
     ),
     StepProperty(
-        "T7",
-        "offsets move durably",
+        "S11",
+        "offsets are durable",
         "A durable offset rises only over what is then in the store, and a job lowers it only "
         "where something is gone.",
-        "domain S11, K08, K27",
-        offsets_move_durably,
+        "domain S11, R19, K08, K27",
+        offsets_are_durable,
     ),
     StepProperty(
         "S13",

@@ -1,44 +1,8 @@
-"""Named scopes: bounded instances that are explored completely.
-
-Each is as small as it can be while still doing what its name says. Two Mamba or attention
-blocks of two tokens with a hash unit of one are enough for a tail inside a block; sizes that
-differ (2 and 4) make the LCM differ from both.
-
-Left out on purpose: prompts of three and more blocks with two ranks, failures and preemption at
-once. Each job multiplies the interleavings of queues, outboxes and reports; two requests with
-one job each, or one request with two, already show every order that we know to matter.
-"""
+"""Scopes of one or two producers: tails, jobs, pins, preemption."""
 
 from __future__ import annotations
 
-from cowtail.models.actions import (
-    ACTIONS,
-    Abort,
-    Action,
-    Evict,
-    ExpireLease,
-    FinishSend,
-    ForeignPut,
-    LookUp,
-    Preempt,
-    Report,
-    ReportLoad,
-    Reset,
-    RunJob,
-    RunLoad,
-    SchedulePass,
-    UpdateConnectorOutput,
-)
-from cowtail.models.scope import (
-    ChildKind,
-    Lookup,
-    RequestSpec,
-    Role,
-    Scope,
-    full_attention,
-    mamba,
-)
-from cowtail.spec.names import unknown
+from cowtail.models.scope import RequestSpec, Role, Scope, full_attention, mamba
 
 LONE_PRODUCER = Scope(
     name="lone_producer",
@@ -166,64 +130,17 @@ PREEMPT_UNDER_PRESSURE = Scope(
 )
 """Two requests in a pool for little more than one: preemption by need, jobs in flight."""
 
-SCOPES: dict[str, Scope] = {
-    scope.name: scope
-    for scope in (
-        LONE_PRODUCER,
-        COW_DECODE,
-        SHARED_PREFIX,
-        UNEQUAL_BLOCKS,
-        CONTINUATION,
-        SAME_PASS,
-        ASYNC_TWO_STEPS,
-        FAULTY_STORE,
-        THREE_RANKS,
-        TWO_GENERATIONS,
-        PREEMPT_UNDER_PRESSURE,
-    )
-}
-"""Every named scope, quick ones first."""
-
-
-def scope_named(name: str) -> Scope:
-    """Return a named scope. Raises ValueError with the nearest known name."""
-    if name in SCOPES:
-        return SCOPES[name]
-    raise ValueError(unknown(name, "scope", SCOPES))
-
-
-_UNDER_PRESSURE = ("preempt_under_pressure",)
-"""Scopes whose pool is so small that requests are preempted for want of blocks."""
-
-
-def required_actions(scope: Scope) -> tuple[str, ...]:
-    """Return the names of the actions that exploring a named scope must take; none for others."""
-    if SCOPES.get(scope.name) != scope:
-        return ()
-    possible = _possible_actions(scope)
-    return tuple(action.name for action in ACTIONS if possible.get(action, True))
-
-
-def _possible_actions(scope: Scope) -> dict[type[Action], bool]:
-    """Return whether a scope's constants allow for an action, where that depends on them."""
-    has_store = scope.role is not Role.NONE and any(
-        child.kind is ChildKind.STORE for child in scope.children
-    )
-    saves = has_store and scope.role is not Role.CONSUMER
-    sends = scope.role is not Role.NONE and any(child.retains for child in scope.children)
-    return {
-        SchedulePass: False,
-        Abort: scope.may_abort != (),
-        Preempt: bool(scope.max_preemptions) or scope.name in _UNDER_PRESSURE,
-        RunJob: saves,
-        Report: saves,
-        UpdateConnectorOutput: saves or sends or scope.loads,
-        LookUp: scope.loads and has_store and scope.lookup is Lookup.ASYNC,
-        ExpireLease: bool(scope.max_expired_leases),
-        RunLoad: scope.loads,
-        ReportLoad: scope.loads,
-        FinishSend: sends,
-        ForeignPut: bool(scope.foreign),
-        Evict: bool(scope.max_evictions),
-        Reset: bool(scope.max_resets),
-    }
+SCOPES: tuple[Scope, ...] = (
+    LONE_PRODUCER,
+    COW_DECODE,
+    SHARED_PREFIX,
+    UNEQUAL_BLOCKS,
+    CONTINUATION,
+    SAME_PASS,
+    ASYNC_TWO_STEPS,
+    FAULTY_STORE,
+    THREE_RANKS,
+    TWO_GENERATIONS,
+    PREEMPT_UNDER_PRESSURE,
+)
+"""In the order of the docs."""
