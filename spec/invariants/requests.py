@@ -1,12 +1,14 @@
-"""What must hold of requests: markers, and what those that do not run hold (S10, S15)."""
+"""What must hold of requests: markers, and what those that do not run hold (S10, S15, S21)."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from cowtail.models.observations import Status
-from cowtail.models.scope import Scope
-from cowtail.models.state import State
+from cowtail.models import state_columns
+from cowtail.models.observations import NULL_BLOCK, Status
+from cowtail.models.scope import Group, Scope
+from cowtail.models.state import ScheduledChunk, State
+from cowtail.spec import supply
 from cowtail.spec.invariants.property import Property
 from cowtail.spec.invariants.unfinished import unfinished_jobs
 
@@ -53,6 +55,46 @@ def finished_requests_hold_nothing(scope: Scope, state: State) -> str | None:
     return None
 
 
+def worker_tables_agree(scope: Scope, state: State) -> str | None:
+    """S21: see ``PROPERTIES``."""
+    if state.open_pass is None:
+        return None
+    for chunk in state.open_pass.scheduled:
+        name = scope.requests[chunk.request].name
+        for index, (group, workers) in enumerate(zip(scope.groups, chunk.tables, strict=True)):
+            table = state.requests[chunk.request].tables[index].blocks
+            for column in _columns_written(group, chunk):
+                if workers[column] != table[column]:
+                    return (
+                        f"workers of {name!r} write block {workers[column]} in column {column} of "
+                        f"group {index}, where the scheduler has block {table[column]}"
+                    )
+            for column in _columns_read(scope, index, chunk):
+                if workers[column] not in table or workers[column] == NULL_BLOCK:
+                    return (
+                        f"workers of {name!r} read block {workers[column]} in column {column} of "
+                        f"group {index}, and the scheduler has {table}"
+                    )
+    return None
+
+
+def _columns_written(group: Group, chunk: ScheduledChunk) -> range:
+    last = -(-chunk.end // group.block_size)
+    if group.is_mamba:
+        return range(last - 1, last + chunk.drafts)
+    return range(chunk.start // group.block_size, last)
+
+
+def _columns_read(scope: Scope, index: int, chunk: ScheduledChunk) -> tuple[int, ...]:
+    if not chunk.start:
+        return ()
+    group = scope.groups[index]
+    if group.is_mamba:
+        return (state_columns.before_chunk(scope, chunk, index).state,)
+    first = supply.first_needed_column(scope, index, chunk.start)
+    return tuple(range(first, -(-chunk.start // group.block_size)))
+
+
 PROPERTIES: tuple[Property, ...] = (
     Property(
         "S10",
@@ -69,6 +111,14 @@ PROPERTIES: tuple[Property, ...] = (
         "do, until the last rank.",
         "domain S15, R6",
         finished_requests_hold_nothing,
+    ),
+    Property(
+        "S21",
+        "worker tables agree",
+        "In every column that a chunk writes, workers and scheduler name one block; what it reads "
+        "is a block that the request still holds.",
+        "domain b, domain S5, K09, K22",
+        worker_tables_agree,
     ),
 )
 """In the order in which they are judged."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.models import chunking, deferred_frees, scheduler
+from cowtail.models import deferred_frees, extension
 from cowtail.models.actions import Action, Preempt, UpdateConnectorOutput
 from cowtail.models.observations import Status
+from cowtail.models.planning import Refusal
 from cowtail.models.scope import Scope
 from cowtail.models.state import State
 from cowtail.spec.step_invariants.property import StepProperty
@@ -81,12 +82,9 @@ def blocks_on_their_way_back_are_waited_for(
     everything_back = attrs.evolve(
         before, pool=deferred_frees.with_all_returned(before), deferred=()
     )
-    for index, (spec, request) in enumerate(zip(scope.requests, before.requests, strict=True)):
-        if (
-            chunking.has_tokens_to_schedule(spec, request)
-            and not scheduler.is_scheduled(before, index)
-            and scheduler.extend_guard(scope, everything_back, index)
-        ):
+    for index in range(len(scope.requests)):
+        plan = extension.plan_extension(scope, everything_back, index)
+        if isinstance(plan, Refusal) and plan.lacks_blocks:
             return None
     return f"{action.request!r} was preempted, and blocks on their way back would have done"
 
