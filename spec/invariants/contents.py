@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cowtail.models import boundaries, lookup, tables
+from cowtail.models import boundaries, lookup
 from cowtail.models.block_pool import cached_block
 from cowtail.models.device import memory_ahead, run_step
 from cowtail.models.observations import NULL_BLOCK, Key, Status
@@ -86,18 +86,34 @@ def _missing_proof(scope: Scope, state: State, tokens: str, length: int) -> str 
 def writers_are_alone(scope: Scope, state: State) -> str | None:
     """S5: see ``PROPERTIES``."""
     for chunk, jobs in _chunks_to_run(state):
-        for group in range(len(scope.groups)):
-            for block in tables.blocks_written(scope, group, chunk):
-                wrong = _foreign_job(scope, chunk, group, block, jobs)
-                if wrong:
-                    return _about_to_write(scope, chunk, group, block, wrong)
+        for group, block, length in _blocks_written(scope, chunk):
+            wrong = _foreign_job(scope, chunk, group, block, length, jobs)
+            if wrong:
+                return _about_to_write(scope, chunk, group, block, wrong)
     for chunk in () if state.open_pass is None else state.open_pass.scheduled:
-        for group in range(len(scope.groups)):
-            for block in tables.blocks_written(scope, group, chunk):
-                wrong = _foreign_holder(scope, state, chunk, group, block)
-                if wrong:
-                    return _about_to_write(scope, chunk, group, block, wrong)
+        for group, block, length in _blocks_written(scope, chunk):
+            wrong = _foreign_holder(scope, state, chunk, group, block, length)
+            if wrong:
+                return _about_to_write(scope, chunk, group, block, wrong)
     return None
+
+
+def _blocks_written(scope: Scope, chunk: ScheduledChunk) -> Iterator[tuple[int, int, int]]:
+    """Yield group, block, and the length of the prefix that the block stands for afterwards."""
+    for index, (group, table) in enumerate(zip(scope.groups, chunk.tables, strict=True)):
+        size = group.block_size
+        last = -(-chunk.end // size)
+        if not group.is_mamba:
+            for column in range(chunk.start // size, last):
+                yield index, table[column], min(chunk.settled, (column + 1) * size)
+            continue
+        for draft in range(chunk.drafts + 1):
+            yield index, table[last - 1 + draft], chunk.end - chunk.drafts + draft
+        if chunk.exports and chunk.exports[index] is not None:
+            yield index, table[chunk.exports[index] or 0], chunk.checkpoint
+        passed = chunk.settled // size * size
+        if chunk.drafts and passed > chunk.start:
+            yield index, table[passed // size - 1], passed
 
 
 def _about_to_write(scope: Scope, chunk: ScheduledChunk, group: int, block: int, wrong: str) -> str:
@@ -121,7 +137,7 @@ def _chunks_to_run(state: State) -> Iterator[tuple[ScheduledChunk, list[JobMeta]
 
 
 def _foreign_holder(
-    scope: Scope, state: State, chunk: ScheduledChunk, group: int, block: int
+    scope: Scope, state: State, chunk: ScheduledChunk, group: int, block: int, length: int
 ) -> str | None:
     """Return which request holds a block that ``chunk`` will fill with other tokens.
 
@@ -131,17 +147,16 @@ def _foreign_holder(
     if block == NULL_BLOCK:
         return "it is the null block"
     tokens = scope.requests[chunk.request].tokens
-    covered = _tokens_in_block(scope, chunk, group, block)
     for index, request in enumerate(state.requests):
         if index == chunk.request or block not in request.tables[group].blocks:
             continue
-        if scope.requests[index].tokens[:covered] != tokens[:covered]:
+        if scope.requests[index].tokens[:length] != tokens[:length]:
             return f"it is in a table of {scope.requests[index].name!r}"
     return None
 
 
 def _foreign_job(
-    scope: Scope, chunk: ScheduledChunk, group: int, block: int, jobs: list[JobMeta]
+    scope: Scope, chunk: ScheduledChunk, group: int, block: int, length: int, jobs: list[JobMeta]
 ) -> str | None:
     """Return which job stores a block that ``chunk`` will overwrite as something else."""
     tokens = scope.requests[chunk.request].tokens
@@ -152,7 +167,7 @@ def _foreign_job(
             if put.block != block or put.group != group:
                 continue
             if scope.groups[group].is_mamba:
-                intended = put.boundary == chunk.end and tokens[: chunk.end] == stored[: chunk.end]
+                intended = put.boundary == length and tokens[:length] == stored[:length]
             else:
                 end = put.boundary
                 intended = end <= chunk.start or tokens[:end] == stored[:end]
@@ -160,18 +175,10 @@ def _foreign_job(
                 return f"job {job.job} stores it under the prefix of {put.boundary} tokens"
         saved = job.tables[group][: job.save_to // size]
         if block in saved:
-            end = min((saved.index(block) + 1) * size, chunk.end)
+            end = min((saved.index(block) + 1) * size, length)
             if tokens[:end] != stored[:end]:
                 return f"job {job.job} saves it as part of {job.save_to} tokens"
     return None
-
-
-def _tokens_in_block(scope: Scope, chunk: ScheduledChunk, group: int, block: int) -> int:
-    """Return the length of the prefix that a block stands for once ``chunk`` is computed."""
-    if scope.groups[group].is_mamba:
-        return chunk.end
-    end_of_block = (chunk.tables[group].index(block) + 1) * scope.groups[group].block_size
-    return min(chunk.end, end_of_block)
 
 
 def copies_read_what_they_mean(scope: Scope, state: State) -> str | None:

@@ -31,10 +31,10 @@ from cowtail.models.actions import (
 )
 from cowtail.models.scope import ChildKind, Lookup, Role, Scope
 from cowtail.spec.names import unknown
-from cowtail.spec.scopes import loads, producers, stores
+from cowtail.spec.scopes import caches, loads, producers, stores
 
 SCOPES: dict[str, Scope] = {
-    scope.name: scope for theme in (producers, stores, loads) for scope in theme.SCOPES
+    scope.name: scope for theme in (producers, caches, stores, loads) for scope in theme.SCOPES
 }
 """Every named scope by name."""
 

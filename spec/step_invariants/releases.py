@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.models import deferred_frees, extension
+from cowtail.models import block_pool, extension
 from cowtail.models.actions import Action, Preempt, UpdateConnectorOutput
 from cowtail.models.observations import Status
-from cowtail.models.planning import Refusal
 from cowtail.models.scope import Scope
 from cowtail.models.state import State
 from cowtail.spec.step_invariants.property import StepProperty
@@ -79,13 +78,11 @@ def blocks_on_their_way_back_are_waited_for(
     """T7: see ``STEP_PROPERTIES``."""
     if not isinstance(action, Preempt) or after.spent.preemptions > before.spent.preemptions:
         return None
-    everything_back = attrs.evolve(
-        before, pool=deferred_frees.with_all_returned(before), deferred=()
-    )
-    for index in range(len(scope.requests)):
-        plan = extension.plan_extension(scope, everything_back, index)
-        if isinstance(plan, Refusal) and plan.lacks_blocks:
-            return None
+    pool = before.pool
+    for waiting in before.deferred:
+        pool = block_pool.free(pool, waiting.blocks)
+    if extension.someone_lacks_blocks(scope, attrs.evolve(before, pool=pool, deferred=())):
+        return None
     return f"{action.request!r} was preempted, and blocks on their way back would have done"
 
 
