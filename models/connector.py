@@ -90,7 +90,7 @@ def _considered_saves(
         known = known_tokens(spec, state.requests[chunk.request])
         tracker = trackers[chunk.request]
         if chunk.request in opened.admitted:
-            tracker = Tracker(token_len=chunk.end, prefill_end=known)
+            tracker = Tracker(token_len=min(chunk.end, known), prefill_end=known)
         elif tracker is None or chunk.start >= tracker.prefill_end:
             continue
         else:

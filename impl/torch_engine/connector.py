@@ -183,7 +183,8 @@ class StoreConnector(Connector):
         request = chunk.request
         if chunk.admitted:
             self.ledger.request_admitted(request)
-            tracker = SaveTracker(token_len=chunk.end, prefill_end=request.known)
+            token_len = min(chunk.end, request.known)
+            tracker = SaveTracker(token_len=token_len, prefill_end=request.known)
             self.trackers[request.name] = tracker
         else:
             tracker = self.trackers[request.name]
