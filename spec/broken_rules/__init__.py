@@ -13,10 +13,11 @@ no fault of an engine violates is not yet earned.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from unittest import mock
 
-from cowtail.spec.broken_rules import blocks, jobs, tails
+from cowtail.spec.broken_rules import blocks, caches, jobs, loads, stores, tails
 from cowtail.spec.broken_rules.rule import BrokenRule
 from cowtail.spec.names import unknown
 
@@ -28,8 +29,12 @@ __all__ = [
     "broken_rules_named",
 ]
 
+_THEMES = (tails, jobs, blocks, caches, stores, loads)
+
 BROKEN_RULES: dict[str, BrokenRule] = {
-    rule.name: rule for theme in (tails, jobs, blocks) for rule in theme.RULES
+    rule.name: rule
+    for theme in (tails, jobs, blocks, caches, stores, loads)
+    for rule in theme.RULES
 }
 """Every broken rule by name."""
 
@@ -63,5 +68,19 @@ def broken_rules_named(names: Sequence[str]) -> tuple[BrokenRule, ...]:
 def broken_rule(name: str) -> Iterator[BrokenRule]:
     """Break one rule of the model for as long as the block lasts. Not safe for threads."""
     rule = broken_rule_named(name)
-    with mock.patch.object(rule.module, rule.function, rule.replacement):
-        yield rule
+    _forget_what_rules_remember()
+    try:
+        with mock.patch.object(rule.module, rule.function, rule.replacement):
+            yield rule
+    finally:
+        _forget_what_rules_remember()
+
+
+def _forget_what_rules_remember() -> None:
+    """Empty the caches of the rules: what they keep depends on rules that change here."""
+    for name in sorted(sys.modules):
+        if name.startswith("cowtail.models."):
+            for value in vars(sys.modules[name]).values():
+                forget = getattr(value, "cache_clear", None)
+                if forget is not None:
+                    forget()

@@ -173,7 +173,7 @@ PROPERTIES: tuple[Property, ...] = (
         "held until sent",
         "A finished request is held only while some rank owes it a send or a load, and will "
         "report it.",
-        "domain S15, K30, K31",
+        "domain S15, K30, K31, K43",
         held_until_sent,
     ),
 )

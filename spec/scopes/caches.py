@@ -70,14 +70,14 @@ EAGLE_ORPHAN = Scope(
 
 EAGLE_COARSE = Scope(
     name="eagle_coarse",
-    groups=(full_attention(2, eagle=True), full_attention(2), mamba(2)),
-    hash_unit=2,
+    groups=(full_attention(2, eagle=True), sliding_window(2, 3), mamba(2)),
+    hash_unit=1,
     num_blocks=16,
     requests=(RequestSpec("a", "abcdefg"),),
     role=Role.PRODUCER,
     num_ranks=1,
 )
-"""Whole blocks only, and one of two equal groups drafts: both are looked up, and drop, as one."""
+"""A window of whole blocks forbids hits inside them: EAGLE's margin is a block, not a unit."""
 
 MANY_GROUPS = Scope(
     name="many_groups",
@@ -108,7 +108,7 @@ JUNCTION = Scope(
     groups=(full_attention(2), mamba(4)),
     hash_unit=1,
     num_blocks=14,
-    requests=(RequestSpec("a", "abcdef"), RequestSpec("b", "abxyz")),
+    requests=(RequestSpec("a", "abcde"), RequestSpec("b", "abxyz")),
     role=Role.PRODUCER,
     num_ranks=1,
     retention_interval=0,
@@ -191,10 +191,10 @@ WITHDRAWN_OFFERS = Scope(
     name="withdrawn_offers",
     groups=(full_attention(1), mamba(1)),
     hash_unit=1,
-    num_blocks=9,
+    num_blocks=8,
     requests=(
-        RequestSpec("a", "ab", max_tokens=3, priority=1),
-        RequestSpec("b", "xy", max_tokens=3),
+        RequestSpec("a", "ab", max_tokens=2, priority=1),
+        RequestSpec("b", "x", max_tokens=2),
     ),
     role=Role.PRODUCER,
     num_ranks=1,

@@ -33,10 +33,11 @@ EVICTED_PREFIX = Scope(
     name="evicted_prefix",
     groups=(full_attention(2), mamba(2)),
     hash_unit=1,
-    num_blocks=9,
-    requests=(RequestSpec("a", "abcde"),),
+    num_blocks=10,
+    requests=(RequestSpec("a", "abcdefg"),),
     role=Role.PRODUCER,
     num_ranks=1,
+    token_budget=4,
     max_evictions=1,
     may_abort=(),
 )
