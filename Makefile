@@ -16,11 +16,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help fuzz test lint faults hits tours test-vllm test-mooncake bench docs clean
+.PHONY: help fuzz test lint faults hits tours test-vllm test-mooncake explore coverage bench docs clean
 
 help:
 	@grep -E '^#  ' Makefile
-	@echo "  make lint | faults | hits | tours | test-vllm | test-mooncake | bench | docs | clean"
+	@echo "  make lint | faults | hits | tours | test-vllm | test-mooncake | explore | coverage | bench | docs | clean"
 
 $(READY): pyproject.toml constraints.txt
 	@echo "creating $(VENV) (about a minute, once)"
@@ -69,13 +69,21 @@ test-mooncake:
 	PYTHON=$(PYTHON) scripts/mooncake-env.sh .venv-mooncake
 	PYTHON=$(PYTHON) scripts/loopback.sh .venv-mooncake/bin/python -m pytest -rs tests/mooncake
 
+# Every scope and every broken rule, against the committed figures: some minutes.
+explore: $(READY)
+	COWTAIL_SLOW=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/unit/test_spec.py
+
+# Which branches of the rules exploring takes; fails if one that it never takes has no reason.
+coverage: $(READY)
+	$(BIN)/python -m cowtail.spec.rule_coverage
+
 bench: $(READY)
 	$(BIN)/python benchmarks/explorer_speed.py
 	$(BIN)/python benchmarks/lockstep_speed.py
 
 docs: $(READY)
 	$(BIN)/python -m cowtail.spec.diagrams docs/diagrams
-	$(BIN)/python -m cowtail.spec.reference docs/reference/spec.md
+	$(BIN)/python -m cowtail.spec.reference docs/reference
 	$(BIN)/python -m cowtail.spec.embedded docs/explanation
 
 clean:

@@ -103,6 +103,19 @@ DRAFTS = Scope(
 )
 """Drafts are accepted, in part or not at all; scratch blocks are relocated."""
 
+SCRATCH_BLOCKS = Scope(
+    name="scratch_blocks",
+    groups=(full_attention(2), mamba(2)),
+    hash_unit=2,
+    num_blocks=14,
+    requests=(RequestSpec("a", "abcdefghi"),),
+    role=Role.PRODUCER,
+    num_ranks=1,
+    token_budget=4,
+    speculative_tokens=1,
+)
+"""A long chunk passes the scratch blocks of the one before it: they move to the end."""
+
 JUNCTION = Scope(
     name="junction",
     groups=(full_attention(2), mamba(4)),
@@ -193,7 +206,7 @@ WITHDRAWN_OFFERS = Scope(
     hash_unit=1,
     num_blocks=8,
     requests=(
-        RequestSpec("a", "ab", max_tokens=2, priority=1),
+        RequestSpec("a", "abc", priority=1),
         RequestSpec("b", "x", max_tokens=2),
     ),
     role=Role.PRODUCER,
@@ -224,6 +237,7 @@ SCOPES: tuple[Scope, ...] = (
     EAGLE_SIBLINGS,
     MANY_GROUPS,
     DRAFTS,
+    SCRATCH_BLOCKS,
     JUNCTION,
     JUNCTION_IN_BLOCKS,
     RETENTION,

@@ -89,7 +89,7 @@ TWO_LOADS = Scope(
     name="two_loads",
     groups=(full_attention(2), mamba(2)),
     hash_unit=1,
-    num_blocks=9,
+    num_blocks=13,
     requests=(RequestSpec("a", "abc"), RequestSpec("b", "xyz")),
     role=Role.CONSUMER,
     num_ranks=1,
@@ -97,7 +97,7 @@ TWO_LOADS = Scope(
     foreign=("a", "b"),
     may_abort=(),
 )
-"""Two loads at once, reported in any order, in a pool that must keep room for both."""
+"""Two loads at once, reported in any order, in one rank's queue."""
 
 DEFERRED_FREES = Scope(
     name="deferred_frees",
