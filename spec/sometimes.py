@@ -51,6 +51,7 @@ SOMETIMES: tuple[SometimesProperty, ...] = (
     SometimesProperty("finished", "lone_producer", "domain e"),
     SometimesProperty("put succeeded", "lone_producer", "domain f"),
     SometimesProperty("pin released", "lone_producer", "R6"),
+    SometimesProperty("tail refused by the connector", "base_connector", "R5, R7"),
     SometimesProperty("drafts scheduled", "drafts", "domain d"),
     SometimesProperty("drafts accepted", "drafts", "domain d"),
     SometimesProperty("drafts rejected", "drafts", "domain d"),
@@ -95,9 +96,6 @@ NEVER: dict[str, str] = {
         "without speculative tokens every allocation past a registered tail copies it first, and "
         "the copy consumes the marker: R2's guard on the boundary is a second line of defence. "
         "A unit test takes the guard by itself."
-    ),
-    "tail refused by the connector": (
-        "a running request of a producer has a tracker whose prefill covers its boundary"
     ),
 }
 """Events that no scope reaches, each with the reason; a test holds the explorer to it."""

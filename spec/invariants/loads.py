@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cowtail.models import peers
-from cowtail.models.memories import agreed_memory
+from cowtail.models.device import memory_ahead
 from cowtail.models.observations import NULL_BLOCK, Key, Status
 from cowtail.models.scope import Scope
 from cowtail.models.state import PendingLoad, ScheduledChunk, State
@@ -78,7 +78,9 @@ def every_rank_loads_once(scope: Scope, state: State) -> str | None:
 
 def loaded_is_filled(scope: Scope, state: State) -> str | None:
     """S18: see ``PROPERTIES``."""
-    memory = agreed_memory(state)
+    if not any(request.status is Status.LOADED for request in state.requests):
+        return None
+    memory = memory_ahead(scope, state)
     for spec, request in zip(scope.requests, state.requests, strict=True):
         if request.status is not Status.LOADED:
             continue
@@ -155,8 +157,8 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "S18",
         "loaded is filled",
-        "Once a load is complete, every block that the request needs holds its prefix, on every "
-        "rank.",
+        "Once a load is complete and every dispatched step has run, all blocks that the request "
+        "needs hold its prefix, on every rank.",
         "R18, K12, K16, K38",
         loaded_is_filled,
     ),

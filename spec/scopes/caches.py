@@ -148,15 +148,119 @@ JUNCTION_IN_BLOCKS = Scope(
 
 RETENTION = Scope(
     name="retention",
-    groups=(full_attention(2), sliding_window(2, 4), mamba(2)),
+    groups=(full_attention(2), sliding_window(2, 2), mamba(2)),
     hash_unit=2,
-    num_blocks=20,
-    requests=(RequestSpec("a", "abcdefghi"), RequestSpec("b", "abcdefghi")),
+    num_blocks=24,
+    requests=(RequestSpec("a", "abcdefghijk"), RequestSpec("b", "abcdefghijk")),
     role=Role.NONE,
-    retention_interval=4,
+    retention_interval=6,
+    token_budget=8,
     may_abort=(),
 )
 """One boundary state an interval is kept, and the window blocks before it."""
+
+EAGLE_RETENTION = Scope(
+    name="eagle_retention",
+    groups=(full_attention(2, eagle=True), sliding_window(2, 2), mamba(2)),
+    hash_unit=2,
+    num_blocks=16,
+    requests=(RequestSpec("a", "abcdefg"), RequestSpec("b", "abcdefg")),
+    role=Role.NONE,
+    retention_interval=0,
+    may_abort=(),
+)
+"""Only what a resend reaches is kept, and that is a unit earlier where a drafter drops one."""
+
+COARSE_WINDOW = Scope(
+    name="coarse_window",
+    groups=(full_attention(4), sliding_window(2, 3), mamba(2)),
+    hash_unit=2,
+    num_blocks=20,
+    requests=(RequestSpec("a", "abcdefg"), RequestSpec("b", "abcdefxy")),
+    role=Role.NONE,
+    token_budget=6,
+    may_abort=(),
+)
+"""Hits are multiples of four tokens, and a window's blocks and states end between them."""
+
+WINDOW_TAIL = Scope(
+    name="window_tail",
+    groups=(full_attention(2), sliding_window(1, 2), mamba(4)),
+    hash_unit=1,
+    num_blocks=16,
+    requests=(RequestSpec("a", "abcd"),),
+    role=Role.PRODUCER,
+    num_ranks=1,
+)
+"""A tail is stored with what its window has not left behind yet."""
+
+SAVES_APART = Scope(
+    name="saves_apart",
+    groups=(full_attention(4), mamba(2)),
+    hash_unit=2,
+    num_blocks=12,
+    requests=(RequestSpec("a", "abcde"), RequestSpec("b", "xyz")),
+    role=Role.PRODUCER,
+    num_ranks=1,
+    may_abort=(),
+)
+"""In one pass, one request saves a whole LCM, and another has only a state to hand over."""
+
+DRAFT_ENDS_A_BLOCK = Scope(
+    name="draft_ends_a_block",
+    groups=(full_attention(2), mamba(2)),
+    hash_unit=1,
+    num_blocks=10,
+    requests=(RequestSpec("a", "ab", max_tokens=5, accepts="1101"),),
+    role=Role.NONE,
+    speculative_tokens=1,
+)
+"""An accepted draft ends a block: its state belongs into the running column."""
+
+EXPORT_AFTER_RESET = Scope(
+    name="export_after_reset",
+    groups=(full_attention(2), mamba(2)),
+    hash_unit=1,
+    num_blocks=12,
+    requests=(RequestSpec("a", "abcdef", max_tokens=4),),
+    role=Role.NONE,
+    retention_interval=0,
+    internal_checkpoints=True,
+    max_resets=1,
+    may_abort=(),
+)
+"""Computed again after a reset, with outputs: a state is exported that nothing looks up."""
+
+EXPORT_OF_A_BLOCK = Scope(
+    name="export_of_a_block",
+    groups=(full_attention(2), mamba(2)),
+    hash_unit=2,
+    num_blocks=12,
+    requests=(RequestSpec("a", "abcdefg", max_tokens=2), RequestSpec("b", "abcdefg")),
+    role=Role.PRODUCER,
+    num_ranks=1,
+    internal_checkpoints=True,
+    may_abort=(),
+)
+"""The exported state is that at the end of a block, keyed and offered as such."""
+
+SAME_PASS_EXPORT = Scope(
+    name="same_pass_export",
+    groups=(full_attention(2), mamba(2)),
+    hash_unit=1,
+    num_blocks=24,
+    requests=(
+        RequestSpec("a", "ab"),
+        RequestSpec("b", "wxyz", max_tokens=3),
+        RequestSpec("c", "ab"),
+    ),
+    role=Role.NONE,
+    internal_checkpoints=True,
+    speculative_tokens=1,
+    may_abort=(),
+)
+"""A hit is copied in the pass of another chunk that exports a state, or ends a block by drafts."""
+
 
 INTERNAL_CHECKPOINT = Scope(
     name="internal_checkpoint",
@@ -168,13 +272,14 @@ INTERNAL_CHECKPOINT = Scope(
     num_ranks=1,
     internal_checkpoints=True,
     max_preemptions=1,
+    max_failed_jobs=1,
     may_abort=(),
 )
 """The device exports the state at the replay boundary from within one long chunk."""
 
 FIRST_COME = Scope(
     name="first_come",
-    groups=(full_attention(2), mamba(2)),
+    groups=(full_attention(2), mamba(4)),
     hash_unit=1,
     num_blocks=8,
     requests=(RequestSpec("a", "abc", max_tokens=2), RequestSpec("b", "xyz", max_tokens=2)),
@@ -193,6 +298,7 @@ PRIORITY = Scope(
     requests=(
         RequestSpec("a", "abc", max_tokens=2, priority=1),
         RequestSpec("b", "xyz", max_tokens=2),
+        RequestSpec("c", "p"),
     ),
     role=Role.NONE,
     policy=Policy.PRIORITY,
@@ -241,6 +347,14 @@ SCOPES: tuple[Scope, ...] = (
     JUNCTION,
     JUNCTION_IN_BLOCKS,
     RETENTION,
+    EAGLE_RETENTION,
+    COARSE_WINDOW,
+    WINDOW_TAIL,
+    SAVES_APART,
+    DRAFT_ENDS_A_BLOCK,
+    EXPORT_AFTER_RESET,
+    EXPORT_OF_A_BLOCK,
+    SAME_PASS_EXPORT,
     INTERNAL_CHECKPOINT,
     FIRST_COME,
     PRIORITY,

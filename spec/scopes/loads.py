@@ -12,6 +12,7 @@ from cowtail.models.scope import (
     full_attention,
     mamba,
     peer,
+    sliding_window,
 )
 
 CONSUMER_LOAD = Scope(
@@ -81,6 +82,7 @@ AFTER_A_LOCAL_HIT = Scope(
     num_ranks=1,
     lookup=Lookup.SYNC,
     foreign=("a", "b"),
+    max_failed_lookups=1,
     may_abort=(),
 )
 """The pool has some of what the store has: a load begins after it, or is not worth it (R13)."""
@@ -92,12 +94,11 @@ TWO_LOADS = Scope(
     num_blocks=13,
     requests=(RequestSpec("a", "abc"), RequestSpec("b", "xyz")),
     role=Role.CONSUMER,
-    num_ranks=1,
     lookup=Lookup.SYNC,
     foreign=("a", "b"),
     may_abort=(),
 )
-"""Two loads at once, reported in any order, in one rank's queue."""
+"""Two loads at once, reported in any order, on two ranks."""
 
 DEFERRED_FREES = Scope(
     name="deferred_frees",
@@ -115,6 +116,19 @@ DEFERRED_FREES = Scope(
 )
 """Blocks are freed while two steps are in flight, and a load wants them."""
 
+WINDOW_LOAD = Scope(
+    name="window_load",
+    groups=(full_attention(2), sliding_window(2, 3)),
+    hash_unit=2,
+    num_blocks=12,
+    requests=(RequestSpec("a", "abcdefg", max_tokens=2),),
+    role=Role.CONSUMER,
+    lookup=Lookup.ASYNC,
+    foreign=("a",),
+    max_failed_loads=1,
+)
+"""Whole blocks are loaded, and of a window only what the next token attends to."""
+
 SCOPES: tuple[Scope, ...] = (
     CONSUMER_LOAD,
     LEASED_LOOKUP,
@@ -122,6 +136,7 @@ SCOPES: tuple[Scope, ...] = (
     LOAD_OR_RETAIN,
     AFTER_A_LOCAL_HIT,
     TWO_LOADS,
+    WINDOW_LOAD,
     DEFERRED_FREES,
 )
 """In the order of the docs."""

@@ -74,17 +74,30 @@ BASE_CONNECTOR = Scope(
     groups=(full_attention(2), mamba(2)),
     hash_unit=1,
     num_blocks=8,
-    requests=(RequestSpec("a", "abc", max_tokens=2),),
+    requests=(RequestSpec("a", "ab", max_tokens=2),),
     role=Role.PRODUCER,
     children=(BASE,),
 )
 """A connector that overrides nothing: no tail is taken, nothing is saved, nothing leaks."""
+
+TWO_HELD = Scope(
+    name="two_held",
+    groups=(full_attention(1), mamba(1)),
+    hash_unit=1,
+    num_blocks=9,
+    requests=(RequestSpec("a", "a", max_tokens=2), RequestSpec("b", "b")),
+    role=Role.PRODUCER,
+    children=(peer(retains=True),),
+    may_abort=(),
+)
+"""Two finished requests are held at once, and sent in any order."""
 
 SCOPES: tuple[Scope, ...] = (
     STORE_PRESSURE,
     EVICTED_PREFIX,
     RESETS,
     TWO_PEERS_RETAIN,
+    TWO_HELD,
     BASE_CONNECTOR,
 )
 """In the order of the docs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cowtail.models import boundaries
 from cowtail.models.actions import Abort, Action, Extend, UpdateFromOutput
 from cowtail.models.observations import Status
-from cowtail.models.scope import Scope
+from cowtail.models.scope import STORE, Scope
 from cowtail.models.state import State, tokens_in_flight
 from cowtail.spec.step_invariants.property import StepProperty
 
@@ -30,7 +30,12 @@ def finish_hands_off_exactly(
                 f"{name!r} finished with {in_flight} tokens in flight at {old.computed} computed, "
                 f"and its tails {markers} were handed off all the same"
             )
-        if index not in handed and safe and boundaries.saves(scope.role):
+        if (
+            index not in handed
+            and safe
+            and boundaries.saves(scope.role)
+            and STORE in scope.children
+        ):
             return f"{name!r} finished at the boundary of its tail, and nothing was handed off"
     return None
 
@@ -60,8 +65,8 @@ STEP_PROPERTIES: tuple[StepProperty, ...] = (
     StepProperty(
         "T1",
         "finish hands off exactly",
-        "A finishing request hands its tail over exactly if nothing is in flight and it stands at "
-        "the tail's boundary.",
+        "A finishing request hands its tail to the store exactly if nothing is in flight and it "
+        "stands at the tail's boundary.",
         "R1, R2, R3",
         finish_hands_off_exactly,
     ),
