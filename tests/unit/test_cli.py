@@ -140,8 +140,10 @@ def test_faults_prints_what_killed_each(tmp_path: Path) -> None:
     }
     as_json = _run("faults", "--only", "job_not_pinned", "--json", "--out", tmp_path)
     (kill,) = json.loads(as_json.stdout)
-    assert (kill["name"], kill["killed"], kill["offends"]) == ("job_not_pinned", True, "S9")
-    assert kill["shortest_trace"] == 7
+    assert (kill["id"], kill["killed"], kill["offends"]) == ("job_not_pinned", True, "S9")
+    assert (kill["source"], kill["shortest_trace"], kill["where"]) == ("K19", 7, "lone_producer")
+    assert kill["killed_by"] == "invariant S9"
+    assert kill["actions"] > 0
 
 
 @pytest.mark.parametrize("form", ["svg", "mermaid", "dot", "graphml"])
