@@ -34,7 +34,7 @@ from cowtail.harness.lockstep import (
 from cowtail.harness.scope_strategies import SMALL, Feature, Paces, Profile, draw_paces, draw_scope
 from cowtail.harness.target import Level, Session, TorchSession, load_torch
 from cowtail.models import lifecycle, store_lookup
-from cowtail.models.actions import Action, Evict
+from cowtail.models.actions import Action, Evict, Submit
 from cowtail.models.scope import STORE, Lookup, Role, Scope
 from cowtail.models.transition import Transition
 
@@ -240,7 +240,8 @@ class _DuoLife(RuleBasedStateMachine):
         self.run.examples += 1
         rng = random.Random(seed)
         self.duo = Duo(draw_scopes(rng, self.run.profile), faults=self.run.faults)
-        self.paces: tuple[Paces, Paces] = (draw_paces(rng), draw_paces(rng))
+        later = {Submit: rng.choice((7, 23, 43))}  # when there is something to be found
+        self.paces: tuple[Paces, Paces] = (draw_paces(rng), {**draw_paces(rng), **later})
         self.moment = 0
 
     @rule(choice=st.integers(0, 2**32 - 1), first=st.integers(PRODUCER, CONSUMER))
