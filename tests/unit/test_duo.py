@@ -75,7 +75,7 @@ def test_what_is_evicted_between_answer_and_load_is_missed() -> None:
 
 def test_engines_that_mean_different_things_by_a_key_cannot_share_a_store() -> None:
     other = attrs.evolve(LOOKS_UP, groups=(full_attention(4), mamba(2)))
-    with pytest.raises(ValueError, match="groups .*: engines that share a store need the same"):
+    with pytest.raises(ValueError, match=r"groups .*: engines that share a store need the same"):
         Duo((STORES, other))
 
 
