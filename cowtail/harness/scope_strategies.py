@@ -147,9 +147,6 @@ class Feature(enum.StrEnum):
     RESETS = "resets"
 
 
-FEATURES = frozenset({Feature.MORE_GROUPS})
-"""The features that are drawn."""
-
 _NEEDED = {
     Feature.FAILED_LOADS: Feature.LOOKUP,
     Feature.EVICTION: Feature.LOOKUP,
@@ -209,7 +206,7 @@ class _Drawing:
         self._rng = rng
         self._profile = profile
         density = self._pick(_DENSITIES)
-        self._features = {f for f in Feature if f in FEATURES and rng.random() < density}
+        self._features = {feature for feature in Feature if rng.random() < density}
         self._features |= always
         self._features |= {_NEEDED[f] for f in list(self._features) if f in _NEEDED}
 
