@@ -9,7 +9,16 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.models import admission, boundaries, chunking, connector, deferred_frees, loads
+from cowtail.models import (
+    admission,
+    boundaries,
+    chunking,
+    connector,
+    deferred_frees,
+    extension,
+    loads,
+    preemption,
+)
 from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import Effects
 from cowtail.models.planning import Refusal
@@ -36,13 +45,26 @@ def begin_pass_guard(scope: Scope, state: State) -> str:
         return ""
     opened = attrs.evolve(state, open_pass=OpenPass())
     for index, (spec, request) in enumerate(zip(scope.requests, state.requests, strict=True)):
-        if chunking.has_tokens_to_schedule(spec, request):
+        if chunking.has_tokens_to_schedule(spec, request) and _can_be_served(scope, opened, index):
             return ""
         if request.status not in admission.ADMISSIBLE:
             continue
         if not isinstance(admission.plan_admission(scope, opened, index), Refusal):
             return ""
     return "there is nothing to schedule and nothing to tell the workers"
+
+
+def _can_be_served(scope: Scope, opened: State, index: int) -> bool:
+    """Whether a request with tokens to schedule fits, or another may be preempted for it.
+
+    Blocks that are on their way back make neither true: then the pass could not even end.
+    """
+    if not scope.defer_frees:
+        return True
+    if not isinstance(extension.plan_extension(scope, opened, index), Refusal):
+        return True
+    every = range(len(scope.requests))
+    return any(not preemption.preempt_guard(scope, opened, other) for other in every)
 
 
 def _has_metadata(state: State) -> bool:

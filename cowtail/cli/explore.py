@@ -74,7 +74,9 @@ def explore(
             _show_violation(reports[-1], fault, out)
     verdicts = [report.verdict for report in reports]
     if toured is not None:
-        verdicts += [_tour(report.scope, toured, max_seconds, out, quiet) for report in reports]
+        verdicts += [
+            _tour(report, toured, not no_symmetry, max_seconds, out, quiet) for report in reports
+        ]
     verdict = _overall(verdicts)
     seconds = time.perf_counter() - started
     with common.complaining(OSError):
@@ -141,11 +143,18 @@ def _show_violation(report: ScopeReport, fault: str | None, out: Path) -> None:
     typer.echo(f"  trace: {path}")
 
 
-def _tour(scope: Scope, target: Target, max_seconds: float, out: Path, quiet: bool) -> Verdict:
+def _tour(
+    checked: ScopeReport, target: Target, symmetry: bool, max_seconds: float, out: Path, quiet: bool
+) -> Verdict:
     """Take every edge of a scope in lockstep; print, and keep what is found."""
+    scope = checked.scope
+    if not checked.exploration.complete:
+        typer.echo(f"tour of {scope.name}: not begun, since the search is not complete")
+        return Verdict.UNDETERMINED
+    graph = checked.exploration.graph if symmetry else None
     try:
         with common.progress(f"touring {scope.name}: edges", quiet) as update:
-            report = tour(scope, target, max_seconds=max_seconds, progress=update)
+            report = tour(scope, target, max_seconds=max_seconds, graph=graph, progress=update)
     except TooLarge as error:
         typer.echo(f"tour of {error}")
         return Verdict.UNDETERMINED

@@ -194,7 +194,7 @@ class _Life(RuleBasedStateMachine):
             self.new_life()
             return
         self.moment += 1
-        action = _choose(enabled, self.paces, self.moment, choice)
+        action = choose(enabled, self.paces, self.moment, choice)
         try:
             if self.campaign.refusals and self.moment % REFUSAL_PERIOD == 0:
                 pair.perform(self._wrong(pair, choice))
@@ -206,7 +206,7 @@ class _Life(RuleBasedStateMachine):
     def _wrong(self, pair: Lockstep, choice: int) -> Refused:
         """Choose what is sent to be refused; there is always something that no pass allows."""
         wrong = wrong_actions(pair.scope, pair.state)
-        return Refused(_choose(wrong, {}, self.moment, choice))
+        return Refused(choose(wrong, {}, self.moment, choice))
 
     def teardown(self) -> None:
         """End the example at rest, unless it ended in a finding."""
@@ -215,8 +215,8 @@ class _Life(RuleBasedStateMachine):
             self.campaign.close_life(pair)
 
 
-def _choose(enabled: tuple[Action, ...], due: Paces, moment: int, choice: int) -> Action:
-    """Choose first among the kinds that are due, then among the actions of that kind.
+def choose(enabled: tuple[Action, ...], due: Paces, moment: int, choice: int) -> Action:
+    """Return one of the actions: first a kind that is due is chosen, then an action of that kind.
 
     Of a kind, what goes well is chosen more often: else what may go wrong a few times only would
     be over before there is much to go wrong.

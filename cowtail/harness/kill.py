@@ -44,6 +44,9 @@ class Fault(Protocol):
     def case(self) -> str: ...
 
     @property
+    def source(self) -> str: ...
+
+    @property
     def sentence(self) -> str: ...
 
     @property
@@ -54,15 +57,17 @@ class Fault(Protocol):
 class Kill:
     """How one fault was caught, or that it was not.
 
-    ``kind`` is "engine fault" or "broken rule"; ``by`` the property or divergence; ``where`` the
-    scope or "fuzzing"; ``actions`` how many were taken until it was found (transitions, for a
-    broken rule); ``trace`` the shortest trace; ``offends`` the property's identifier, where it
-    is one. ``seconds`` is reported only.
+    ``kind`` is "engine fault" or "broken rule"; ``source`` the public report or requirement that
+    it comes from; ``by`` the property or divergence; ``where`` the scope or "fuzzing";
+    ``actions`` how many were taken until it was found (transitions, for a broken rule);
+    ``trace`` the shortest trace; ``offends`` the property's identifier, where it is one.
+    ``seconds`` is reported only.
     """
 
     name: str
     kind: str
     case: str
+    source: str
     sentence: str
     killed: bool
     by: str
@@ -99,9 +104,18 @@ class KillMatrix:
         """Return one object for each fault, in plain JSON types."""
         return [
             {
-                **attrs.asdict(kill, filter=lambda field, _: field.name != "trace"),
-                "seconds": round(kill.seconds, 2),
+                "id": kill.name,
+                "kind": kill.kind,
+                "case": kill.case,
+                "source": kill.source,
+                "sentence": kill.sentence,
+                "killed": kill.killed,
+                "killed_by": kill.by,
+                "offends": kill.offends,
+                "where": kill.where,
+                "actions": kill.actions,
                 "shortest_trace": kill.trace_length,
+                "seconds": round(kill.seconds, 2),
             }
             for kill in self.kills
         ]
@@ -123,6 +137,7 @@ def kill_engine_fault(fault: Fault, device: str = "cpu") -> Kill:
         fault.name,
         "engine fault",
         fault.case,
+        fault.source,
         fault.sentence,
         killed=found is not None,
         by="" if found is None else found.divergence.killed_by,
@@ -157,6 +172,10 @@ def _searches(fault: Fault, target: TorchTarget) -> Iterator[tuple[str, _Search]
             yield name, functools.partial(toured, scope)
 
 
+_SOURCES = {each.identifier: each.source for each in PROPERTIES}
+_SOURCES |= {each.identifier: each.source for each in STEP_PROPERTIES}
+
+
 def kill_broken_rule(rule: BrokenRule) -> Kill:
     """Explore the scope that a broken rule names, with the rule broken."""
     scope = scope_named(rule.scope)
@@ -167,6 +186,7 @@ def kill_broken_rule(rule: BrokenRule) -> Kill:
         rule.name,
         "broken rule",
         rule.case,
+        rule.case or _SOURCES.get(rule.violates, ""),
         rule.sentence,
         killed=violation is not None,
         by="" if violation is None else f"{violation.kind} {violation.identifier}",

@@ -41,7 +41,7 @@ from cowtail.models.actions import (
     UpdateFromOutput,
 )
 from cowtail.models.errors import LifecycleError, NotEnabled
-from cowtail.models.observations import Effects
+from cowtail.models.observations import Effects, StoreEntry
 from cowtail.models.scope import Scope
 from cowtail.models.transition import Transition
 from cowtail.spec.refusals import why_refused
@@ -219,6 +219,14 @@ class Lockstep:
         self.actions.append(action)
         self.events.update(transition.events)
         return transition
+
+    def share_store(self, store: tuple[StoreEntry, ...]) -> None:
+        """Take over what another engine made of the store that both use.
+
+        The target must have the same store already: the next observation shows it.
+        """
+        self.state = attrs.evolve(self.state, store=store)
+        self._expected = attrs.evolve(self._expected, store=store)
 
     def _refuse(self, refused: Refused) -> Transition:
         """Send what must be refused: it is, with the error promised, and nothing changes."""

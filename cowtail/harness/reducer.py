@@ -278,14 +278,25 @@ def _without(actions: Actions, positions: Iterable[int]) -> Actions:
     return tuple(action for i, action in enumerate(actions) if i not in left_out)
 
 
+@attrs.frozen
+class Search:
+    """What a breadth-first search came to: the shortest failing run, or none.
+
+    ``complete``: every run as short as was asked for was tried, up to what the explorer takes for
+    equal; if it is false, the bound came first.
+    """
+
+    found: Reduced | None
+    complete: bool
+
+
 def shortest(
     scope: Scope, target: Target, *, max_length: int, max_target_actions: int = 20_000
-) -> Reduced | None:
+) -> Search:
     """Search the scope breadth first for a divergence within ``max_length`` actions.
 
     States that the explorer takes for equal are visited once, by their first path, so a target
-    that tells them apart may have a shorter divergence still. Returns None if there is none, or
-    if the bound on actions carried out on the target comes first.
+    that tells them apart may have a shorter divergence still.
     """
     machine = LifecycleMachine(scope)
     start = machine.initial()
@@ -295,21 +306,20 @@ def shortest(
     while queue:
         state, path = queue.popleft()
         if len(path) >= max_length:
-            return None
+            break
         for action, successor, _ in machine.successors(state):
-            key = machine.key(successor)
-            fresh = key not in seen
             if spent >= max_target_actions:
-                return None
+                return Search(None, complete=False)
             result = run(scope, (*path, action), target)
             spent += result.actions
             if result.divergence is not None:
                 taken = (*path, action)[: result.actions]
-                return Reduced(scope, taken, result.divergence, True, spent)
-            if fresh:
+                return Search(Reduced(scope, taken, result.divergence, True, spent), complete=True)
+            key = machine.key(successor)
+            if key not in seen:
                 seen.add(key)
                 queue.append((successor, (*path, action)))
-    return None
+    return Search(None, complete=True)
 
 
 def shortest_known(
@@ -330,7 +340,7 @@ def shortest_known(
         max_length=len(reduced.actions) - 1,
         max_target_actions=CHEAP_TARGET_ACTIONS,
     )
-    return reduced if shorter is None else shorter
+    return shorter.found or reduced
 
 
 def diverges(scope: Scope, actions: Iterable[Action], target: Target) -> Divergence | None:

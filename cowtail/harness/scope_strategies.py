@@ -147,9 +147,6 @@ class Feature(enum.StrEnum):
     RESETS = "resets"
 
 
-FEATURES = frozenset({Feature.MORE_GROUPS})
-"""The features that are drawn."""
-
 _NEEDED = {
     Feature.FAILED_LOADS: Feature.LOOKUP,
     Feature.EVICTION: Feature.LOOKUP,
@@ -195,19 +192,22 @@ def _seeds() -> st.SearchStrategy[int]:
     return st.integers(0, 2**32 - 1)
 
 
-def draw_scope(rng: random.Random, profile: Profile = SMALL) -> Scope:
-    """Return a scope of a profile, drawn from ``rng``."""
-    return _Drawing(rng, profile).scope()
+def draw_scope(
+    rng: random.Random, profile: Profile = SMALL, always: frozenset[Feature] = frozenset()
+) -> Scope:
+    """Return a scope of a profile, drawn from ``rng``, with the features of ``always``."""
+    return _Drawing(rng, profile, always).scope()
 
 
 class _Drawing:
     """One scope, as it is drawn."""
 
-    def __init__(self, rng: random.Random, profile: Profile) -> None:
+    def __init__(self, rng: random.Random, profile: Profile, always: frozenset[Feature]) -> None:
         self._rng = rng
         self._profile = profile
         density = self._pick(_DENSITIES)
-        self._features = {f for f in Feature if f in FEATURES and rng.random() < density}
+        self._features = {feature for feature in Feature if rng.random() < density}
+        self._features |= always
         self._features |= {_NEEDED[f] for f in list(self._features) if f in _NEEDED}
 
     def scope(self) -> Scope:

@@ -141,21 +141,27 @@ def _map_of(scope: Scope) -> _Map:
     """Explore a scope with the model's rules as they are: never under a broken one."""
     machine = LifecycleMachine(scope)
     exploration = explore(machine, max_states=MAX_STATES, max_seconds=None, keep_graph=True)
-    if exploration.graph is None or not exploration.complete:
+    return _map_from(scope, exploration.graph)
+
+
+def _map_from(scope: Scope, graph: StateGraph[State, Action] | None) -> _Map:
+    if graph is None or not graph.complete or len(graph.states) > MAX_STATES:
         raise TooLarge(
             f"scope {scope.name!r} has more than {MAX_STATES:,} states: too many for a tour; "
             "use a smaller scope, or fuzz"
         )
-    return _Map(machine, exploration.graph, edges_of(exploration.graph))
+    return _Map(LifecycleMachine(scope), graph, edges_of(graph))
 
 
 class _Tour:
     """One tour of a scope: what was planned, taken, and found."""
 
-    def __init__(self, scope: Scope, target: Target) -> None:
+    def __init__(
+        self, scope: Scope, target: Target, graph: StateGraph[State, Action] | None
+    ) -> None:
         self.scope = scope
         self.target = target
-        self.map = _map_of(scope)
+        self.map = _map_of(scope) if graph is None else _map_from(scope, graph)
         self.in_all = sum(map(len, self.map.edges))
         self.plan = _Plan([list(out) for out in self.map.edges])
         self.detours: list[tuple[int, Edge]] = []
@@ -226,16 +232,18 @@ def tour(
     *,
     max_steps: int | None = None,
     max_seconds: float | None = None,
+    graph: StateGraph[State, Action] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> TourReport:
     """Take every edge of ``scope`` in lockstep with ``target``, until it diverges.
 
-    ``max_steps`` bounds the steps taken, ``max_seconds`` the time, exploration included; both are
-    looked at between tests. ``progress`` is told edges taken and edges in all.
+    ``max_steps`` bounds the steps taken and ``max_seconds`` the time, looked at between tests.
+    ``graph`` is the scope's complete graph under symmetry, if it is known; else the scope is
+    explored first, in as long as it takes. ``progress`` is told edges taken and edges in all.
     Raises TooLarge for a scope of more than MAX_STATES states.
     """
     started = time.perf_counter()
-    work = _Tour(scope, target)
+    work = _Tour(scope, target, graph)
 
     def within_bounds() -> bool:
         if max_steps is not None and work.steps >= max_steps:

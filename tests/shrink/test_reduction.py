@@ -8,7 +8,7 @@ import pytest
 
 from cowtail.harness import Diverged, Lockstep, ModelTarget, run
 from cowtail.harness.lockstep import Finding
-from cowtail.harness.reducer import Reduced, diverges, possible, reduce, shortest
+from cowtail.harness.reducer import Reduced, Search, diverges, possible, reduce, shortest
 from cowtail.harness.simplify import simpler_scopes
 from cowtail.models.actions import Report, RunJob, Submit
 from cowtail.spec.broken_rules import BROKEN_RULES
@@ -120,13 +120,17 @@ def test_a_run_that_agrees_cannot_be_reduced() -> None:
 def test_the_search_finds_what_leaving_out_cannot() -> None:
     _, reduced = _reduced("last_block_not_freed")
     target = ModelTarget(("last_block_not_freed",))
-    found = shortest(reduced.scope, target, max_length=len(reduced.actions))
+    search = shortest(reduced.scope, target, max_length=len(reduced.actions))
+    assert search.complete
+    found = search.found
     assert found is not None
-    assert shortest(reduced.scope, target, max_length=len(found.actions) - 1) is None
+    none = shortest(reduced.scope, target, max_length=len(found.actions) - 1)
+    assert none == Search(None, complete=True)
     assert diverges(found.scope, found.actions, target) is not None
 
 
 def test_the_search_ends_at_its_bounds() -> None:
     scope, target = scope_named("lone_producer"), ModelTarget()
-    assert shortest(scope, target, max_length=6) is None
-    assert shortest(scope, target, max_length=50, max_target_actions=30) is None
+    assert shortest(scope, target, max_length=6) == Search(None, complete=True)
+    bounded = shortest(scope, target, max_length=50, max_target_actions=30)
+    assert bounded == Search(None, complete=False)

@@ -72,11 +72,11 @@ def test_a_bound_that_is_reached_is_undetermined(tmp_path: Path) -> None:
     assert "undetermined: max_states reached" in result.stdout
 
 
-def test_a_tour_that_runs_out_of_time_is_undetermined(tmp_path: Path) -> None:
+def test_a_tour_of_what_was_not_explored_in_time_is_undetermined(tmp_path: Path) -> None:
     words = ("explore", "shared_prefix", "--target", "model", "--out", tmp_path)
-    result = _run(*words, "--max-seconds", 1)
+    result = _run(*words, "--max-seconds", 0.001)
     assert result.exit_code == common.UNDETERMINED, result.output
-    assert "bound reached" in result.stdout
+    assert "tour of shared_prefix: not begun" in result.stdout
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.jsonl")), ids=lambda path: path.stem)
@@ -140,8 +140,10 @@ def test_faults_prints_what_killed_each(tmp_path: Path) -> None:
     }
     as_json = _run("faults", "--only", "job_not_pinned", "--json", "--out", tmp_path)
     (kill,) = json.loads(as_json.stdout)
-    assert (kill["name"], kill["killed"], kill["offends"]) == ("job_not_pinned", True, "S9")
-    assert kill["shortest_trace"] == 7
+    assert (kill["id"], kill["killed"], kill["offends"]) == ("job_not_pinned", True, "S9")
+    assert (kill["source"], kill["shortest_trace"], kill["where"]) == ("K19", 7, "lone_producer")
+    assert kill["killed_by"] == "invariant S9"
+    assert kill["actions"] > 0
 
 
 @pytest.mark.parametrize("form", ["svg", "mermaid", "dot", "graphml"])
