@@ -75,3 +75,21 @@ class ReleasesAfterFirstRank(PinLedger):
     def is_complete(self, entry: PinEntry) -> bool:
         """Do not wait for the other ranks."""
         return True
+
+
+class ExpectsOneRankMore(PinLedger):
+    """The number of ranks is taken from the wrong place: one more is waited for than there is."""
+
+    def pin(self, job: int, request: Request, blocks: tuple[int, ...]) -> None:
+        """Owe a report by a rank that does not exist."""
+        super().pin(job, request, blocks)
+        self.entries[job].ranks_owed.append(self.num_ranks)
+
+
+class ReleasesTwice(PinLedger):
+    """Two places give a finished job's references back, and each believes to be the only one."""
+
+    def release(self, entry: PinEntry) -> None:
+        """Free once more what others still hold."""
+        super().release(entry)
+        self.pool.free([block for block in entry.blocks if not self.pool.is_free(block)])

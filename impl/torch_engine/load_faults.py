@@ -7,17 +7,19 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
+from cowtail.impl.torch_engine.chunking import Extent
 from cowtail.impl.torch_engine.held import HeldRequests
 from cowtail.impl.torch_engine.loader import LoadQueue, SendQueue, StoreLoader
 from cowtail.impl.torch_engine.loads import LoadAllocator, LoadEntry, LoadLedger, Supply
 from cowtail.impl.torch_engine.lookup import Hit
 from cowtail.impl.torch_engine.multi_connector import MultiConnector
 from cowtail.impl.torch_engine.peer_connector import PeerConnector
-from cowtail.impl.torch_engine.request import Request
-from cowtail.impl.torch_engine.scheduler import Scheduler
+from cowtail.impl.torch_engine.request import Request, ScheduledChunk
+from cowtail.impl.torch_engine.scheduler import LoadReport, Scheduler
 from cowtail.impl.torch_engine.store_jobs import Tables
-from cowtail.impl.torch_engine.store_lookup import HeldAnswers, StoreLookup
-from cowtail.models.observations import Handoff
+from cowtail.impl.torch_engine.store_lookup import HeldAnswers, StoreKeys, StoreLookup
+from cowtail.impl.torch_engine.store_protocol import OBJECT_NOT_FOUND, OK
+from cowtail.models.observations import Effects, Handoff
 
 
 class RoundsLookupDown(StoreLookup):
@@ -148,3 +150,84 @@ class ResetsUnderPins(BlockPool):
     def num_used(self) -> int:
         """Count nothing."""
         return 0
+
+
+class TakesEvictedForLoaded(StoreLoader):
+    """A key that was there when it was looked up is taken to be there; its get is not checked."""
+
+    def is_complete(self, codes: Sequence[int]) -> bool:
+        """Overlook what is not found."""
+        return all(code > OK or code == OBJECT_NOT_FOUND for code in codes)
+
+
+class CommitsTheLongestGroup(StoreLookup):
+    """Groups that find different lengths are not brought together: the longest one counts."""
+
+    def find(self, request: Request) -> Supply:
+        """Return the longest length that some group has."""
+        present = self.present(request)
+        hit = self.lookup.find(StoreKeys(present), request.prefix(request.known))
+        return Supply(self.child, max(hit.length, hit.junction), present)
+
+
+class CountsBothConnectors(LoadLedger):
+    """A connector that has loaded nothing reports the load too, and is taken for another rank."""
+
+    def report(self, name: str, rank: int, *, failed: bool) -> LoadEntry | None:
+        """Count one more rank with each."""
+        entry = self.entries.get(name)
+        others = [each for each in entry.ranks_owed if each != rank] if entry is not None else []
+        if entry is not None and others:
+            entry.ranks_owed.remove(others[0])
+        return super().report(name, rank, failed=failed) if self._expects(name, rank) else None
+
+    def _expects(self, name: str, rank: int) -> bool:
+        entry = self.entries.get(name)
+        return entry is not None and rank in entry.ranks_owed
+
+
+class ReportsNullBlocks(Scheduler):
+    """A failed load reports every block of its tables as invalid, the null one included.
+
+    Whoever has one of them in a table is taken to be hit, and loses its blocks.
+    """
+
+    def _load_failed(self, request: Request) -> None:
+        """Preempt who has an invalid block."""
+        invalid = {block for table in self.cache.tables(request.name) for block in table}
+        super()._load_failed(request)
+        for other in self.running:
+            if any(not invalid.isdisjoint(table) for table in self.cache.tables(other.name)):
+                self._take_blocks(other)
+
+
+class FreesHeldRequestAgain(Scheduler):
+    """An abort of a finished request frees the blocks that are kept until its saves are over."""
+
+    def abort(self, name: str) -> Effects:
+        """Do not ask whether the request has finished already."""
+        request = self.request(name)
+        if not request.finished:
+            return super().abort(name)
+        self.cache.free(request)
+        return Effects()
+
+
+class DrainsOnPrefillOnly(Scheduler):
+    """Reports of jobs are only looked at when the last pass has scheduled a prefill chunk."""
+
+    _prefill = False
+
+    def _schedule(self, request: Request, extent: Extent, *, admitted: bool) -> ScheduledChunk:
+        """Note what kind of chunk it is."""
+        self._prefill = request.computed < request.prefill_end
+        return super()._schedule(request, extent, admitted=admitted)
+
+    def update_connector_output(
+        self,
+        reports: Sequence[tuple[int, int]],
+        loads: Sequence[LoadReport] = (),
+        sends: Sequence[tuple[str, int]] = (),
+    ) -> Effects:
+        """Leave reports aside during decode."""
+        return super().update_connector_output(reports if self._prefill else (), loads, sends)

@@ -62,11 +62,15 @@ class StateColumns:
         return StatePlan(running, read, before, after)
 
     def _place(self, chunk: ScheduledChunk) -> _Place:
-        """Return where the state is; a life begins with a hit, in the column of its last token."""
+        """Return where the state is; a life begins with a hit."""
         if chunk.admitted:
-            column = (chunk.start - 1) // self.block_size
+            column = self.column_hit(chunk)
             return _Place(column, column)
         return self._places[chunk.request.name]
+
+    def column_hit(self, chunk: ScheduledChunk) -> int:
+        """Return where a hit has left its state: in the column of its last token."""
+        return (chunk.start - 1) // self.block_size
 
     def settle(self, chunk: ScheduledChunk, running: int) -> tuple[int, Move | None]:
         """Return where the state is after a chunk, and what moves for a block boundary's sake.

@@ -7,6 +7,8 @@ from typing import Any
 from cowtail.impl.torch_engine.forward import StepInputs, forward
 from cowtail.impl.torch_engine.store_protocol import StoreKey
 from cowtail.impl.torch_engine.worker import Entry, QueuedJob, Worker
+from cowtail.models.actions import JobOutcome
+from cowtail.models.observations import StoreEntry
 
 
 class ChecksStoreWhenQueued(Worker):
@@ -79,3 +81,14 @@ class TrustsDurableOffset(Worker):
     def durable_offset(self, queued: QueuedJob, missing: list[Entry]) -> int:
         """Do not look at what is missing."""
         return self.saved.get(queued.request, 0)
+
+
+class LosesJobsWhoseCheckFails(Worker):
+    """An existence check that raises ends the job there and then; nobody reports it."""
+
+    def run_job(self, outcome: JobOutcome) -> tuple[StoreEntry, ...]:
+        """Leave the job out of what is to be reported."""
+        puts = super().run_job(outcome)
+        if outcome is JobOutcome.CHECK_FAILED:
+            self.outbox.pop()
+        return puts
