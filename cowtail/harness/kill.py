@@ -23,7 +23,10 @@ from cowtail.harness.tours import tour
 from cowtail.models.scope import Scope
 from cowtail.spec.broken_rules import BROKEN_RULES, BrokenRule, broken_rule
 from cowtail.spec.checks import check_scope, identifiers
+from cowtail.spec.invariants import PROPERTIES
+from cowtail.spec.liveness_properties import LIVENESS
 from cowtail.spec.scopes import SCOPES, scope_named
+from cowtail.spec.step_invariants import STEP_PROPERTIES
 from cowtail.spec.traces import Trace
 
 TOUR_STEPS = 4_000
@@ -172,8 +175,7 @@ def _searches(fault: Fault, target: TorchTarget) -> Iterator[tuple[str, _Search]
             yield name, functools.partial(toured, scope)
 
 
-_SOURCES = {each.identifier: each.source for each in PROPERTIES}
-_SOURCES |= {each.identifier: each.source for each in STEP_PROPERTIES}
+_SOURCES = {each.identifier: each.source for each in (*PROPERTIES, *STEP_PROPERTIES, *LIVENESS)}
 
 
 def kill_broken_rule(rule: BrokenRule) -> Kill:
