@@ -175,7 +175,11 @@ def _searches(fault: Fault, target: TorchTarget) -> Iterator[tuple[str, _Search]
             yield name, functools.partial(toured, scope)
 
 
-_SOURCES = {each.identifier: each.source for each in (*PROPERTIES, *STEP_PROPERTIES, *LIVENESS)}
+_SOURCES = {
+    **{each.identifier: each.source for each in PROPERTIES},
+    **{each.identifier: each.source for each in STEP_PROPERTIES},
+    **{each.identifier: each.source for each in LIVENESS},
+}
 
 
 def kill_broken_rule(rule: BrokenRule) -> Kill:
