@@ -81,7 +81,9 @@ def internal_checkpoint(scope: Scope, spec: RequestSpec, known: int, start: int,
     """Return the replay boundary, if the device exports its state from within [start, end).
 
     It goes into the column before the running one, which must be another than that of the state
-    that the chunk begins with. 0 if the chunk has to stop at the boundary instead.
+    that the chunk begins with. A chunk that begins inside a state's block has to stop at the end
+    of that block: the state there is nobody else's to write. 0 if the chunk has to stop at the
+    boundary instead.
     """
     block = boundaries.chunk_block_size(scope)
     prefill_end = max(len(spec.prompt), known - 1)
@@ -89,8 +91,9 @@ def internal_checkpoint(scope: Scope, spec: RequestSpec, known: int, start: int,
         return 0
     unit = scope.hash_unit if boundaries.partial_hits(scope) else block
     exported = boundaries.checkpoint(scope, prefill_end, unit)
+    whole = [group.block_size for group in scope.groups if group.is_mamba]
     fits = (
-        start % scope.hash_unit == 0
+        all(start % size == 0 for size in whole)
         and start + scope.hash_unit <= exported < end
         and math.ceil(end / block) - 2 > (start - 1) // block
     )

@@ -239,6 +239,13 @@ class Scope:
                 f"{self.retention_interval}: must not be negative; raise them"
             )
 
+        smallest = min((group.block_size for group in self.groups if group.is_mamba), default=None)
+        if smallest is not None and self.speculative_tokens >= smallest:
+            raise ValueError(
+                f"speculative_tokens={self.speculative_tokens}: must be below the mamba block size "
+                f"{smallest}, or a step could pass two boundaries and keep one state; lower it"
+            )
+
     def _require_requests(self) -> None:
         names = [request.name for request in self.requests]
         if len(set(names)) != len(names):

@@ -214,7 +214,7 @@ class _Drawing:
         """Draw groups, then requests of a length that suits them, then all else."""
         unit = self._pick(self._profile.hash_units)
         groups = self._groups(unit)
-        speculative = self._pick((1, 2, 3)) if Feature.SPECULATION in self._features else 0
+        speculative = self._speculative_tokens(groups)
         requests = self._requests(max(group.block_size for group in groups), speculative)
         changes: dict[str, Any] = {
             "speculative_tokens": speculative,
@@ -230,6 +230,13 @@ class _Drawing:
         if changes.get("lookup") and changes["max_steps_in_flight"] > 1:
             changes["defer_frees"] = True
         return self._with_pool(groups, unit, requests, changes)
+
+    def _speculative_tokens(self, groups: tuple[Group, ...]) -> int:
+        """Draw how many tokens a step drafts: fewer than the smallest state block has."""
+        if Feature.SPECULATION not in self._features:
+            return 0
+        smallest = min((group.block_size for group in groups if group.is_mamba), default=4)
+        return min(self._pick((1, 2, 3)), smallest - 1)
 
     def _groups(self, unit: int) -> tuple[Group, ...]:
         """Draw groups; the Mamba groups, if several, share a block size."""

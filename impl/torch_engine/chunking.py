@@ -72,13 +72,17 @@ class Chunking:
         """Return the boundary whose state a chunk to ``end`` exports on its way, or None.
 
         Its block is the one before the running state's: that must not be the one it starts from.
+        A chunk that starts inside a state's block stops at the end of that block instead, or the
+        state there would never exist.
         """
         if not self.scope.internal_checkpoints or end < request.prefill_end:
             return None
         unit = self.layout.hash_unit
         grid = unit if self.layout.partial_hits else block
         at = self.layout.replay_boundary(request.prefill_end, grid)
-        reachable = start % unit == 0 and start + unit <= at < end
+        sizes = [group.block_size for group in self.scope.groups if group.is_mamba]
+        on_blocks = start % math.lcm(*sizes) == 0
+        reachable = on_blocks and start + unit <= at < end
         has_column = math.ceil(end / block) - 2 > (start - 1) // block
         return at if reachable and has_column else None
 
