@@ -153,7 +153,7 @@ RETENTION = Scope(
     num_blocks=24,
     requests=(RequestSpec("a", "abcdefghijk"), RequestSpec("b", "abcdefghijk")),
     role=Role.NONE,
-    retention_interval=6,
+    retention_interval=4,
     token_budget=8,
     may_abort=(),
 )
@@ -161,10 +161,10 @@ RETENTION = Scope(
 
 EAGLE_RETENTION = Scope(
     name="eagle_retention",
-    groups=(full_attention(2, eagle=True), sliding_window(2, 2), mamba(2)),
-    hash_unit=2,
+    groups=(full_attention(2, eagle=True), sliding_window(1, 2), mamba(2)),
+    hash_unit=1,
     num_blocks=16,
-    requests=(RequestSpec("a", "abcdefg"), RequestSpec("b", "abcdefg")),
+    requests=(RequestSpec("a", "abc"), RequestSpec("b", "abc")),
     role=Role.NONE,
     retention_interval=0,
     may_abort=(),
@@ -182,6 +182,17 @@ COARSE_WINDOW = Scope(
     may_abort=(),
 )
 """Hits are multiples of four tokens, and a window's blocks and states end between them."""
+
+WINDOWS_ONLY = Scope(
+    name="windows_only",
+    groups=(sliding_window(2, 7, eagle=True), sliding_window(4, 5)),
+    hash_unit=2,
+    num_blocks=20,
+    requests=(RequestSpec("a", "abcdefghij", max_tokens=2), RequestSpec("b", "abcdefghij")),
+    role=Role.NONE,
+    may_abort=(),
+)
+"""Two windows of different blocks: what one supplies is cut to what both can end on."""
 
 WINDOW_TAIL = Scope(
     name="window_tail",
@@ -294,11 +305,11 @@ PRIORITY = Scope(
     name="priority",
     groups=(full_attention(2), mamba(2)),
     hash_unit=1,
-    num_blocks=8,
+    num_blocks=10,
     requests=(
         RequestSpec("a", "abc", max_tokens=2, priority=1),
         RequestSpec("b", "xyz", max_tokens=2),
-        RequestSpec("c", "p"),
+        RequestSpec("c", "p", max_tokens=2),
     ),
     role=Role.NONE,
     policy=Policy.PRIORITY,
@@ -349,6 +360,7 @@ SCOPES: tuple[Scope, ...] = (
     RETENTION,
     EAGLE_RETENTION,
     COARSE_WINDOW,
+    WINDOWS_ONLY,
     WINDOW_TAIL,
     SAVES_APART,
     DRAFT_ENDS_A_BLOCK,
