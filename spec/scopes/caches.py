@@ -188,7 +188,7 @@ WINDOWS_ONLY = Scope(
     groups=(sliding_window(2, 7, eagle=True), sliding_window(4, 5)),
     hash_unit=2,
     num_blocks=20,
-    requests=(RequestSpec("a", "abcdefghij", max_tokens=2), RequestSpec("b", "abcdefghij")),
+    requests=(RequestSpec("a", "abcdefghi", max_tokens=2), RequestSpec("b", "abcdefghi")),
     role=Role.NONE,
     may_abort=(),
 )
