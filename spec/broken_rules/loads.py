@@ -230,7 +230,7 @@ RULES: tuple[BrokenRule, ...] = (
         "failed_load_retried_for_ever",
         "",
         "A load that fails stays at the head of its queue until it succeeds.",
-        "consumer_load",
+        "window_load",
         "L3",
         (loads, "run_load", _failed_load_is_tried_again),
     ),

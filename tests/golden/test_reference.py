@@ -21,7 +21,11 @@ from cowtail.spec.reference import CONSTANTS, PHASES, SECTIONS, STATE, page
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-HOW_TO = tuple(sorted((ROOT / "docs" / "how-to").glob("*.md")))
+HOW_TO = tuple(
+    path
+    for path in sorted((ROOT / "docs" / "how-to").glob("*.md"))
+    if "```python" in path.read_text() and path.stem != "run-against-mooncake"
+)
 CODE = tuple(
     path
     for folder in ("models", "spec", "impl", "cowtail/harness", "cowtail/cli")

@@ -22,7 +22,7 @@ from cowtail.spec.scopes import SCOPES, scope_named
 from cowtail.spec.sometimes import NEVER, SOMETIMES
 
 COMMITTED = load(Path(__file__).parents[2] / "docs" / "reference" / "measured.json")
-QUICK_STATES = 5_000
+QUICK_STATES = 2_000
 """What takes no more states than this is explored in every run of the tests."""
 
 
