@@ -351,5 +351,5 @@ class Worker:
             tuple(job.load.request for job in self.loads.queue),
             tuple(self.loads.done),
             tuple(self.sends.sends),
-            tuple(self.skipping),
+            tuple(r.name for r in self.scope.requests if r.name in self.skipping),
         )

@@ -133,3 +133,17 @@ def test_the_observer_sees_an_entry_that_was_replaced() -> None:
     after = engine.observe().store
     assert len(after) == len(before)
     assert [e.content for e in after if e.prefix == "ab" and e.rank == 0] == [("?", "ab")]
+
+
+def test_skipped_requests_are_a_set_whoever_met_the_full_store_first() -> None:
+    scope = Scope(
+        name="pressure",
+        groups=(mamba(1),),
+        hash_unit=1,
+        num_blocks=3,
+        requests=(RequestSpec("a", "a"), RequestSpec("b", "a")),
+        num_ranks=1,
+    )
+    text = "submit(a) submit(b) begin_pass() admit(b) admit(a) end_pass() execute()"
+    seen = play(TorchEngine(scope), f"{text} run_job(0, no_space) run_job(0, no_space)")
+    assert seen.ranks[0].skipping == ("a", "b")
