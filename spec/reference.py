@@ -217,7 +217,7 @@ def _classes(classes: Iterable[type[Any]], title: str) -> Iterator[str]:
 
 def _fields(each: type[Any]) -> Iterator[tuple[str, ...]]:
     for field in attrs.fields(each):
-        kind = field.type if isinstance(field.type, str) else field.type.__name__
+        kind = each.__annotations__[field.name]  # as written; attrs may have resolved its own
         yield f"`{field.name}`", f"`{kind}`", _default(field.default)
 
 

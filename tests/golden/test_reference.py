@@ -56,7 +56,7 @@ def test_the_state_is_described_to_its_last_part() -> None:
         name
         for each in STATE
         for field in attrs.fields(each)
-        for name in re.findall(r"[A-Z][a-z]\w+", str(field.type))
+        for name in re.findall(r"[A-Z][a-z]\w+", each.__annotations__[field.name])
     }
     assert mentioned - described <= {"Status", "Key", "Memory", "None"}
 
