@@ -154,6 +154,8 @@ def _print_statistics(report: FuzzReport) -> None:
         typer.echo(f"{title}: " + ", ".join(f"{name} {n:,}" for name, n in counts.items()))
     if report.missing and report.finding is None:
         typer.echo(f"never happened: {', '.join(report.missing)}")
+    if report.seldom and report.finding is None:
+        typer.echo(f"too seldom for a run of this length: {', '.join(report.seldom)}")
 
 
 def _write_report(outcome: FuzzOutcome, out: Path) -> None:

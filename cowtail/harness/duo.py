@@ -29,6 +29,7 @@ from cowtail.harness.lockstep import (
     Diverged,
     Divergence,
     Lockstep,
+    loaded_requests,
     next_to_drain,
 )
 from cowtail.harness.scope_strategies import SMALL, Feature, Paces, Profile, draw_paces, draw_scope
@@ -157,7 +158,8 @@ class Duo:
         """Bring one of the engines to rest. Raises Diverged, also if that takes too long."""
         pair = self.pairs[engine]
         for _ in range(MAX_DRAIN_ACTIONS):
-            action = next_to_drain(self.enabled(engine))
+            loaded = loaded_requests(pair.scope, pair.state)
+            action = next_to_drain(self.enabled(engine), loaded)
             if action is None:
                 break
             self.perform(engine, action)

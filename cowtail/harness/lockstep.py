@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import TracebackType
 
 import attrs
@@ -41,8 +41,9 @@ from cowtail.models.actions import (
     UpdateFromOutput,
 )
 from cowtail.models.errors import LifecycleError, NotEnabled
-from cowtail.models.observations import Effects, StoreEntry
+from cowtail.models.observations import Effects, Status, StoreEntry
 from cowtail.models.scope import Scope
+from cowtail.models.state import State
 from cowtail.models.transition import Transition
 from cowtail.spec.refusals import why_refused
 from cowtail.spec.traces import Refused
@@ -270,7 +271,7 @@ class Lockstep:
         Raises Diverged, also where that takes more than MAX_DRAIN_ACTIONS actions.
         """
         for _ in range(MAX_DRAIN_ACTIONS):
-            action = next_to_drain(self.enabled())
+            action = next_to_drain(self.enabled(), loaded_requests(self.scope, self.state))
             if action is None:
                 break
             self.perform(action)
@@ -280,17 +281,27 @@ class Lockstep:
             raise Diverged(self._divergence(last, Kind.NO_DRAIN, error=error))
 
 
-def next_to_drain(enabled: Iterable[Action]) -> Action | None:
+def loaded_requests(scope: Scope, state: State) -> frozenset[str]:
+    """Return the requests whose load is complete, by name: they hold blocks and wait."""
+    pairs = zip(scope.requests, state.requests, strict=True)
+    return frozenset(spec.name for spec, each in pairs if each.status is Status.LOADED)
+
+
+def next_to_drain(
+    enabled: Iterable[Action], loaded: Collection[str] = frozenset()
+) -> Action | None:
     """Return the action that brings the system closer to rest, or None.
 
     Running requests go first, in order, so that somebody always finishes; nothing new is
-    submitted, nothing aborted, and nothing fails.
+    submitted, nothing aborted, and nothing fails. Then come those that are ``loaded``: else
+    another could take turns with itself, for ever, in what blocks they leave.
     """
     ranked = [(rank, action) for action in enabled if (rank := _drain_rank(action)) is not None]
     if not ranked:
         return None
     first = min(rank for rank, _ in ranked)
     choices = [action for rank, action in ranked if rank == first]
+    choices.sort(key=lambda a: not (isinstance(a, Admit) and a.request in loaded))  # stable
     return choices[-1 if isinstance(choices[0], Preempt) else 0]  # the last comer yields
 
 

@@ -38,6 +38,7 @@ def as_json(outcome: FuzzOutcome) -> dict[str, object]:
         "action_counts": report.action_counts,
         "event_counts": report.event_counts,
         "never_happened": list(report.missing),
+        "too_seldom_for_this_run": list(report.seldom),
         "finding": _finding(outcome),
         "again": outcome.again,
     }
@@ -80,6 +81,9 @@ def as_markdown(outcome: FuzzOutcome) -> str:
         lines.append("")
     if report.missing:
         lines += ["## Never happened", "", *(f"- {name}" for name in report.missing), ""]
+    if report.seldom:
+        lines += ["## Too seldom for a run of this length", ""]
+        lines += [*(f"- {name}" for name in report.seldom), ""]
     lines += ["## Actions taken", "", *_table("action", report.action_counts), ""]
     lines += ["## What happened", "", *_table("event", report.event_counts), ""]
     return "\n".join(lines)

@@ -97,11 +97,11 @@ SMALL = Profile(
     hash_units=(1, 1, 2, 3, 4),
     block_units=(1, 2, 3, 4, 8),
     block_sizes=(1, 8),
-    prompt_blocks=(1, 2, 3),
-    longest_prompt=24,
+    prompt_blocks=(1, 2, 3, 4),
+    longest_prompt=32,
     requests=(1, 2, 3, 4),
     ranks=(1, 2, 3),
-    token_budgets=(64, 64, 64, 3),
+    token_budgets=(64, 64, 8, 3),
     max_blocks=150,
     steps=100,
 )
@@ -157,6 +157,12 @@ _NEEDED = {
 _DENSITIES = (0.1, 0.3, 0.6)
 """How likely each feature is to be on; one is drawn for each scope."""
 
+LOOKUPS = 0.4
+"""How likely the store is looked up in any case: a third of all features are about that.
+
+Every other time it evicts as well, or loads would seldom find a key gone.
+"""
+
 _FAMILIES: tuple[tuple[Child, ...], ...] = (
     (STORE, peer(retains=True)),
     (peer(serves=True), STORE),
@@ -173,8 +179,8 @@ _FAMILIES: tuple[tuple[Child, ...], ...] = (
 Paces = dict[type[Action], int]
 """For some kinds of action, at which moments they are offered: every n-th, or never (0).
 
-This is what swarm testing does with features, as a matter of degree. A kind that is not due is
-offered all the same when nothing else is possible.
+This is what swarm testing does with features, as a matter of degree. When nothing
+that is possible is due, the kinds that are due most often are offered.
 """
 
 
@@ -207,6 +213,8 @@ class _Drawing:
         self._profile = profile
         density = self._pick(_DENSITIES)
         self._features = {feature for feature in Feature if rng.random() < density}
+        if rng.random() < LOOKUPS:
+            self._features |= {Feature.LOOKUP, self._pick((Feature.LOOKUP, Feature.EVICTION))}
         self._features |= always
         self._features |= {_NEEDED[f] for f in list(self._features) if f in _NEEDED}
 
@@ -331,11 +339,13 @@ class _Drawing:
         }
         if Feature.CHILDREN in self._features:
             changes["children"] = self._pick(_FAMILIES)
+            if STORE not in changes["children"]:
+                changes["role"] = self._pick(saving)  # whose tails nobody takes
         if Feature.PUT_FAILURES in self._features:
             kinds = [outcome for outcome in JobOutcome if outcome is not JobOutcome.OK]
             chosen = self._rng.sample(kinds, self._rng.randint(1, len(kinds)))
             changes["put_failures"] = tuple(kind for kind in kinds if kind in chosen)
-            changes["max_failed_jobs"] = self._pick((1, 2, 4))
+            changes["max_failed_jobs"] = self._pick((1, 2, 4, 8))
         if Feature.LOOKUP in self._features:
             changes["role"] = self._pick((Role.BOTH, Role.BOTH, Role.BOTH, Role.CONSUMER))
             changes["lookup"] = self._pick((Lookup.SYNC, Lookup.ASYNC))
@@ -344,8 +354,8 @@ class _Drawing:
             changes["max_failed_loads"] = self._pick((0, 1, 2))
             changes["max_failed_lookups"] = self._pick((0, 1, 2))
         if Feature.EVICTION in self._features:
-            changes["max_evictions"] = self._pick((1, 2, 4))
-            changes["max_expired_leases"] = self._pick((0, 1, 2))
+            changes["max_evictions"] = self._pick((1, 2, 4, 8))
+            changes["max_expired_leases"] = self._pick((1, 2, 4))
         if Feature.FOREIGN in self._features and STORE in changes.get("children", (STORE,)):
             names = [spec.name for spec in requests]
             known = self._rng.sample(names, self._rng.randint(1, len(names)))
@@ -375,7 +385,7 @@ class _Drawing:
 
 
 _PERIODS: dict[type[Action], tuple[int, ...]] = {
-    Abort: (0, 0, 7, 19, 43),
+    Abort: (0, 5, 11, 29),
     Submit: (1, 2, 7, 23),
     Preempt: (1, 2, 5),
     BeginPass: (1, 1, 1, 4),
@@ -383,10 +393,10 @@ _PERIODS: dict[type[Action], tuple[int, ...]] = {
     **dict.fromkeys((RunJob, Report, UpdateConnectorOutput), (1, 1, 1, 2, 5, 17)),
     **dict.fromkeys((RunLoad, ReportLoad, FinishSend), (1, 1, 1, 2, 5, 17)),
     LookUp: (1, 1, 2, 5),
-    ExpireLease: (3, 11, 29),
+    ExpireLease: (1, 3, 11),
     ForeignPut: (2, 7, 23),
-    Evict: (0, 7, 19, 43),
-    Reset: (7, 19, 43),
+    Evict: (3, 7, 19, 43),
+    Reset: (11, 29, 61),
 }
 """The periods that each kind's is drawn from.
 

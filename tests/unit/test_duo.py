@@ -93,12 +93,12 @@ def test_drawn_scopes_can_share_a_store(seed: int) -> None:
 
 
 def test_producers_and_consumers_agree_with_their_models() -> None:
-    report = fuzz_duos(seed=1, max_examples=12)
+    report = fuzz_duos(seed=3, max_examples=12)
     assert report.finding is None, report.finding[2].explain()
     assert report.events[PRODUCER]["put succeeded"] > 5
     assert report.events[CONSUMER]["load complete"] > 1
     assert report.events[CONSUMER]["continued after a load"] > 1
-    again = fuzz_duos(seed=1, max_examples=12)
+    again = fuzz_duos(seed=3, max_examples=12)
     assert attrs.evolve(again, seconds=0.0) == attrs.evolve(report, seconds=0.0)
 
 

@@ -11,7 +11,14 @@ import attrs
 import pytest
 
 from cowtail.harness import ModelTarget, run
-from cowtail.harness.fuzz import REQUIRED_ACTIONS, REQUIRED_EVENTS, FuzzReport, fuzz
+from cowtail.harness.fuzz import (
+    LONG_RUN,
+    REQUIRED_ACTIONS,
+    REQUIRED_EVENTS,
+    SELDOM,
+    FuzzReport,
+    fuzz,
+)
 from cowtail.harness.reducer import diverges
 from cowtail.harness.scope_strategies import (
     LARGE,
@@ -23,6 +30,7 @@ from cowtail.harness.scope_strategies import (
 from cowtail.models.actions import JobOutcome
 from cowtail.models.scope import STORE, Lookup, Policy, Scope
 from cowtail.spec.exploration import Verdict
+from cowtail.spec.sometimes import SOMETIMES
 
 FAULTY = ModelTarget(("job_not_pinned",))
 
@@ -150,6 +158,20 @@ def test_verdicts_need_everything_required_and_no_finding() -> None:
     assert report.verdict is Verdict.HOLDS
     finding = fuzz(FAULTY, seed=1, max_examples=100).finding
     assert attrs.evolve(report, finding=finding).verdict is Verdict.VIOLATED
+
+
+def test_what_is_seldom_is_asked_of_long_runs_only() -> None:
+    counts = dict.fromkeys((*REQUIRED_ACTIONS, *REQUIRED_EVENTS), 1)
+    short = FuzzReport("model", (), 1, "small", 1, 1, 1, 0, 0.0, counts, {}, None)
+    assert (short.verdict, short.missing, short.seldom) == (Verdict.HOLDS, (), SELDOM)
+    long = attrs.evolve(short, actions=LONG_RUN)
+    assert (long.verdict, long.missing, long.seldom) == (Verdict.UNDETERMINED, SELDOM, ())
+    everything = {**counts, **dict.fromkeys(SELDOM, 1)}
+    assert attrs.evolve(long, event_counts=everything).verdict is Verdict.HOLDS
+
+
+def test_what_is_seldom_is_something_that_can_happen() -> None:
+    assert set(SELDOM) <= {each.event for each in SOMETIMES}
 
 
 def test_a_run_without_a_bound_is_refused() -> None:
