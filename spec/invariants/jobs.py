@@ -143,7 +143,8 @@ def what_is_due_is_stored(scope: Scope, state: State) -> str | None:
                     f"at {sorted(ends - held)} tokens"
                 )
     fresh = with_request(state, 0, attrs.evolve(request, outputs=0, load_failed=False))
-    found = store_lookup.ask(attrs.evolve(scope, lookup=Lookup.SYNC), fresh, 0).length
+    asking = attrs.evolve(scope, lookup=Lookup.SYNC, defer_frees=True)  # two steps need the latter
+    found = store_lookup.ask(asking, fresh, 0).length
     align = boundaries.hit_alignment(scope)
     due = boundaries.checkpoint(scope, len(spec.prompt), align)
     if found < due:
