@@ -11,6 +11,7 @@ from cowtail.models.scope import Scope
 from cowtail.models.state import PendingLoad, ScheduledChunk, State
 from cowtail.spec import supply
 from cowtail.spec.contents import contradiction
+from cowtail.spec.invariants.columns import blocks_used
 from cowtail.spec.invariants.property import Property
 
 
@@ -32,7 +33,7 @@ def loads_write_alone(scope: Scope, state: State) -> str | None:
             if state.pool.keys[block]:
                 return f"{owner}, which is keyed {state.pool.keys[block]}"
             for chunk in _chunks_to_run(state):
-                if any(block in table for table in chunk.tables):
+                if block in blocks_used(scope, chunk):
                     name = scope.requests[chunk.request].name
                     return f"{owner}, which a step in flight of {name!r} uses"
     return None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cowtail.models import state_columns
+from cowtail.models import boundaries
 from cowtail.models.observations import NULL_BLOCK, Status
-from cowtail.models.scope import Group, Scope
-from cowtail.models.state import ScheduledChunk, State
-from cowtail.spec import supply
+from cowtail.models.scope import Scope
+from cowtail.models.state import State
+from cowtail.spec.invariants.columns import columns_read, columns_written
 from cowtail.spec.invariants.property import Property
 from cowtail.spec.invariants.unfinished import unfinished_jobs
 
@@ -25,6 +25,8 @@ def markers_are_consumed_once(scope: Scope, state: State) -> str | None:
             marker = table.marker
             if marker is None:
                 continue
+            if request.status is Status.FINISHED and not boundaries.saves(scope.role):
+                continue  # a consumer is asked for no tail; a held request keeps what it has
             if request.status is not Status.RUNNING:
                 return f"{spec.name!r} is {request.status.value} and still has a marker"
             column = -(-marker.boundary // scope.groups[index].block_size) - 1
@@ -63,36 +65,19 @@ def worker_tables_agree(scope: Scope, state: State) -> str | None:
         name = scope.requests[chunk.request].name
         for index, (group, workers) in enumerate(zip(scope.groups, chunk.tables, strict=True)):
             table = state.requests[chunk.request].tables[index].blocks
-            for column in _columns_written(group, chunk):
+            for column in columns_written(group, chunk):
                 if workers[column] != table[column]:
                     return (
                         f"workers of {name!r} write block {workers[column]} in column {column} of "
                         f"group {index}, where the scheduler has block {table[column]}"
                     )
-            for column in _columns_read(scope, index, chunk):
+            for column in columns_read(scope, index, chunk):
                 if workers[column] not in table or workers[column] == NULL_BLOCK:
                     return (
                         f"workers of {name!r} read block {workers[column]} in column {column} of "
                         f"group {index}, and the scheduler has {table}"
                     )
     return None
-
-
-def _columns_written(group: Group, chunk: ScheduledChunk) -> range:
-    last = -(-chunk.end // group.block_size)
-    if group.is_mamba:
-        return range(last - 1, last + chunk.drafts)
-    return range(chunk.start // group.block_size, last)
-
-
-def _columns_read(scope: Scope, index: int, chunk: ScheduledChunk) -> tuple[int, ...]:
-    if not chunk.start:
-        return ()
-    group = scope.groups[index]
-    if group.is_mamba:
-        return (state_columns.before_chunk(scope, chunk, index).state,)
-    first = supply.first_needed_column(scope, index, chunk.start)
-    return tuple(range(first, -(-chunk.start // group.block_size)))
 
 
 PROPERTIES: tuple[Property, ...] = (
