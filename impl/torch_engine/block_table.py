@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import attrs
 
 from cowtail.impl.torch_engine.block_pool import BlockPool
@@ -73,6 +75,10 @@ class PassRecord:
         drained = tuple(self.copies)
         self.copies.clear()
         return drained
+
+    def do_not_zero(self, blocks: Collection[int]) -> None:
+        """Strike blocks off the list of those allocated in this pass."""
+        self.new_blocks[:] = [block for block in self.new_blocks if block not in blocks]
 
     def drain_new_blocks(self) -> tuple[int, ...]:
         """Return the blocks allocated in this pass, once."""

@@ -139,9 +139,13 @@ class KVCacheManager:
         return sum(int(self.pool.ref_counts[block]) == 1 for block in columns)
 
     def withdraw(self, request: Request) -> None:
-        """Take back, for a chunk that will not be computed, its offers and the keys it gave."""
+        """Take back, for a chunk that will not be computed, its offers and the keys it gave.
+
+        Its blocks are free before the step of this pass runs: that must not zero them.
+        """
         for block, key in self.record.withdraw(request.name):
             self.pool.drop_key(block, key)
+        self.record.do_not_zero({block for table in self.tables(request.name) for block in table})
 
     def take_finished_tails(self, request: Request) -> list[Handoff]:
         """Ask every group for its tail at finish (R4); markers are consumed in every case."""

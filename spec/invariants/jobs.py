@@ -142,6 +142,8 @@ def what_is_due_is_stored(scope: Scope, state: State) -> str | None:
                     f"at rest, rank {rank} has stored nothing of {spec.name!r} in group {index} "
                     f"at {sorted(ends - held)} tokens"
                 )
+    if (boundaries.chunk_block_size(scope) or 0) % boundaries.hit_alignment(scope):
+        return None  # chunks need not end where a hit may: states are kept in between
     fresh = with_request(state, 0, attrs.evolve(request, outputs=0, load_failed=False))
     asking = attrs.evolve(scope, lookup=Lookup.SYNC, defer_frees=True)  # two steps need the latter
     found = store_lookup.ask(asking, fresh, 0).length
@@ -217,7 +219,8 @@ PROPERTIES: tuple[Property, ...] = (
         "what is due is stored",
         "In a scope without failures, preemptions, evictions and other requests: once a request "
         "has run to its end and the system is at rest, every rank has stored the attention blocks "
-        "of every whole LCM of its prompt, and the prompt sent again finds its replay boundary.",
+        "of every whole LCM of its prompt, and the prompt sent again finds its replay boundary, if "
+        "a Mamba block is a multiple of what every hit is a multiple of.",
         "domain L6, R1, R16, R22, R23, R29, K01, K13, K15, K17",
         what_is_due_is_stored,
     ),
