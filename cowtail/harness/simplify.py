@@ -61,7 +61,7 @@ def _changes(scope: Scope, actions: tuple[Action, ...]) -> Iterator[dict[str, An
     plain = (action.action if isinstance(action, Refused) else action for action in actions)
     used = {getattr(action, "request", None) for action in plain}
     requests = tuple(spec for spec in scope.requests if spec.name in used)
-    if len(requests) < len(scope.requests):
+    if 0 < len(requests) < len(scope.requests):
         abortable = scope.may_abort and tuple(n for n in scope.may_abort if n in used)
         foreign = tuple(name for name in scope.foreign if name in used)
         yield {"requests": requests, "may_abort": abortable, "foreign": foreign}
