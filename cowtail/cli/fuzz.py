@@ -39,8 +39,11 @@ def fuzz(
     profile: Annotated[str, typer.Option("--profile", help="Scopes: small or large.")] = "small",
     refusals: Annotated[
         bool,
-        typer.Option("--refusals", help="Also send what the target must refuse, changing nothing."),
-    ] = False,
+        typer.Option(
+            "--refusals/--no-refusals",
+            help="Now and then send what the target must refuse, changing nothing.",
+        ),
+    ] = True,
     fault: common.Faults = None,
     device: common.Device = "cpu",
     out: common.Out = Path("out"),
@@ -82,7 +85,7 @@ def fuzz(
         )
     words = ["--target", target, "--seed", seed, "--examples", report.examples]
     words += ["--profile", profile] if profile != SMALL.name else []
-    words += ["--refusals"] if refusals else []
+    words += [] if refusals else ["--no-refusals"]
     words += common.fault_options(chosen.faults)
     words += ["--device", device] if device != "cpu" else []
     again = common.command("fuzz", *words, "--out", out)

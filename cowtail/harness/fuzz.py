@@ -302,7 +302,7 @@ def fuzz(
     *,
     seed: int,
     profile: Profile = SMALL,
-    refusals: bool = False,
+    refusals: bool = True,
     max_examples: int | None = None,
     max_seconds: float | None = None,
     progress: Callable[[int, float], None] | None = None,

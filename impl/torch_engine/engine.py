@@ -198,12 +198,18 @@ class TorchEngine:
             case actions.ForeignPut(request=name):
                 self.foreign.put(scheduler.request(name))
             case actions.Evict(rank=rank, group=group, prefix=prefix):
-                self.store.evict(StoreKey(rank, group, prefix))
+                self._evict(StoreKey(rank, group, prefix))
             case actions.Reset(running=running, store=store):
                 return Effects(reset=self._reset(running=running, store=store))
             case _:
                 raise EngineError(f"{action}: the engine does not choose what to schedule")
         return Effects()
+
+    def _evict(self, key: StoreKey) -> None:
+        try:
+            self.store.evict(key)
+        except KeyError:
+            raise EngineError(f"{key}: not in the store; evict a key that is") from None
 
     def _reset(self, *, running: bool, store: bool) -> bool:
         """Reset the prefix cache, and with ``store`` what is outside too, whatever came of it."""

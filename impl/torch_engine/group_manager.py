@@ -114,6 +114,10 @@ class GroupManager(ABC):
         """Whether the next allocation must copy a block first."""
         return self.table(request).copy_at is not None
 
+    def copy_due_once_keyed(self, request: Request, length: int) -> bool:
+        """Whether a copy is due, now or once the first ``length`` tokens are registered."""
+        return self.copy_due(request)
+
     def adoptable(self, blocks: list[int], length: int) -> list[int]:
         """Return what a table adopts of a hit of ``length`` tokens: nulls where it needs none."""
         skipped = self.columns_skipped(length)

@@ -84,12 +84,7 @@ class KVCacheManager:
         ``hit`` is given at admission; ``request.computed`` includes it already. Raises
         EngineError, and changes nothing, if the blocks do not fit.
         """
-        needed = self._num_needed(request, extent, hit)
-        if needed > self.pool.num_free and needed > self.pool.num_free + self._reclaimable(request):
-            raise EngineError(
-                f"request {request.name!r} needs {needed} blocks to reach {extent.end} tokens: "
-                f"only {self.pool.num_free} are free; preempt another request first"
-            )
+        self._require_room(request, self._num_needed(request, extent, hit), extent)
         for group in self.groups:
             group.remove_skipped(request)
         if hit is not None:
@@ -99,6 +94,30 @@ class KVCacheManager:
         for group in self.groups:
             group.allocate(request, extent, admitted=hit is not None)
         self.register(request, min(extent.end, request.known), extent)
+
+    def allocate_after_load(self, request: Request, extent: Extent) -> None:
+        """Key what was loaded; then make the tables hold the tokens of the chunk after it.
+
+        Raises EngineError, and changes nothing, if the blocks do not fit.
+        """
+        loaded = min(request.computed, request.known)
+        needed = 0
+        for group in self.groups:
+            table, due = group.table(request), group.copy_due_once_keyed(request, loaded)
+            needed += group.num_needed(
+                table.blocks, extent, copy_due=due, allocated=table.allocated
+            )
+        self._require_room(request, needed, extent)
+        self.register(request, loaded)
+        self.allocate(request, extent, None)
+
+    def _require_room(self, request: Request, needed: int, extent: Extent) -> None:
+        free = self.pool.num_free
+        if needed > free and needed > free + self._reclaimable(request):
+            raise EngineError(
+                f"request {request.name!r} needs {needed} blocks to reach {extent.end} tokens: "
+                f"only {free} are free; preempt another request first"
+            )
 
     def register(self, request: Request, length: int, extent: Extent | None = None) -> None:
         """Key what the first ``length`` tokens cover anew, group by group.

@@ -240,12 +240,24 @@ class MambaManager(GroupManager):
             and length <= request.prompt_length
         )
 
+    def copy_due_once_keyed(self, request: Request, length: int) -> bool:
+        """Whether a copy is due, now or by the tail that registering ``length`` tokens finds."""
+        if self.copy_due(request):
+            return True
+        inside = length % self.block_size != 0
+        return inside and self.is_tail(request, length) and self._lacks_key(request, length)
+
+    def _lacks_key(self, request: Request, length: int) -> bool:
+        """Whether the block of the state at ``length`` is real and not keyed there yet."""
+        block = self.table(request).blocks[math.ceil(length / self.block_size) - 1]
+        return block != NULL_BLOCK and self.key(request, length) not in self.pool.keys(block)
+
     def _register_tail_at(self, request: Request, length: int) -> None:
+        if not self._lacks_key(request, length):
+            return
         table = self.table(request)
         column = math.ceil(length / self.block_size) - 1
         block = table.blocks[column]
-        if block == NULL_BLOCK or self.key(request, length) in self.pool.keys(block):
-            return
         self.register_partial(request, block, length)
         if length % self.block_size:
             table.copy_at = table.num_cached = column

@@ -42,12 +42,12 @@ class MultiConnector(Connector):
         return self.looks_up.leased(name)
 
     def supply(self, request: Request, beyond: int, *, failed: bool) -> Supply | None:
-        """Ask each in order; the first that has more than ``beyond`` wins."""
-        for child in self.children:
-            supply = child.supply(request, beyond, failed=failed)
-            if supply is not None:
-                return supply
-        return None
+        """Ask each in order; the first that has more than ``beyond`` wins.
+
+        All are asked: one whose answer has not come keeps the request waiting, whoever wins.
+        """
+        supplies = [child.supply(request, beyond, failed=failed) for child in self.children]
+        return next((supply for supply in supplies if supply is not None), None)
 
     def admitted(self, request: Request, winner: Supply | None) -> None:
         """Tell all who won, the others included: their answers are used up too."""

@@ -201,8 +201,7 @@ class Scheduler:
     def _admit_loaded(self, request: Request) -> Effects:
         """Key what was loaded, and schedule the chunk after it."""
         extent = self._extent(request)
-        self.cache.register(request, min(request.computed, request.known))
-        self.cache.allocate(request, extent, None)
+        self.cache.allocate_after_load(request, extent)
         request.status = Status.RUNNING
         return Effects(chunk=self._schedule(request, extent, admitted=True).chunk)
 

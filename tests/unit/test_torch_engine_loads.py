@@ -9,12 +9,14 @@ from cowtail.harness.notation import parse_actions
 from cowtail.impl.torch_engine import EngineError, StreamKind, TorchEngine
 from cowtail.models.observations import Held, Load, Observation, Status
 from cowtail.models.scope import (
+    STORE,
     LoadPolicy,
     Lookup,
     RequestSpec,
     Scope,
     full_attention,
     mamba,
+    peer,
     sliding_window,
 )
 
@@ -169,3 +171,34 @@ def test_an_answer_must_have_come() -> None:
     engine = TorchEngine(SCOPE)
     with pytest.raises(EngineError, match="holds no answer"):
         play(engine, "submit(a) begin_pass() admit(a)")
+
+
+def test_a_loaded_request_that_does_not_fit_is_refused_and_keeps_everything_as_it_was() -> None:
+    scope = Scope(
+        name="loaded_beside_another",
+        groups=(full_attention(1), mamba(3)),
+        hash_unit=1,
+        num_blocks=9,
+        requests=(RequestSpec("b", "ab"), RequestSpec("d", "a")),
+        num_ranks=1,
+        speculative_tokens=2,
+        lookup=Lookup.SYNC,
+        children=(peer(serves=True),),
+    )
+    engine = TorchEngine(scope)
+    before = play(
+        engine,
+        "submit(b) begin_pass() admit(b) end_pass() submit(d) execute() run_load(0) "
+        "report_load(0, b) update_connector_output() update_from_output() begin_pass() admit(d)",
+    )
+    assert before.requests[0].status is Status.LOADED
+    with pytest.raises(EngineError, match="needs 2 blocks to reach 2 tokens"):
+        play(engine, "admit(b)")
+    assert engine.observe() == before
+
+
+def test_an_answer_that_is_due_is_waited_for_whoever_supplies_the_tokens() -> None:
+    engine = TorchEngine(attrs.evolve(SCOPE, children=(peer(serves=True), STORE)))
+    play(engine, "submit(a) begin_pass()")
+    with pytest.raises(EngineError, match="holds no answer"):
+        play(engine, "admit(a)")
