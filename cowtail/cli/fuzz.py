@@ -46,6 +46,9 @@ def fuzz(
     ] = True,
     fault: common.Faults = None,
     device: common.Device = "cpu",
+    release: Annotated[
+        str | None, typer.Option("--release", help="vLLM release; default: the installed one.")
+    ] = None,
     out: common.Out = Path("out"),
     quiet: common.Quiet = False,
 ) -> None:
@@ -67,7 +70,9 @@ def fuzz(
     max_seconds = _seconds(seconds, minutes)
     common.writable(out)
     if target == "vllm":
-        fuzz_vllm(seed, max_seconds, examples, fault, device, out, quiet)
+        fuzz_vllm(seed, max_seconds, examples, fault, device, release, out, quiet)
+    if release is not None:
+        common.fail(f"--release {release}: only vLLM has releases; use --target vllm")
     if examples is None and max_seconds is None:
         examples = DEFAULT_EXAMPLES
     chosen = common.open_target(target, fault, device)

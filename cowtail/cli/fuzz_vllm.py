@@ -27,15 +27,19 @@ def fuzz_vllm(
     episodes: int | None,
     faults: list[str] | None,
     device: str,
+    release: str | None,
     out: Path,
     quiet: bool,
 ) -> NoReturn:
-    """Fuzz the installed vLLM until a bound is reached or a property fails; exit.
+    """Fuzz vLLM until a bound is reached or a property fails; exit.
+
+    ``release`` runs in a subprocess if it is not the installed one.
 
     A run in which something that must happen never did is undetermined. What is new is left
     under ``out`` twice: as JSON, and as a test that fails as long as vLLM does this.
     """
     from cowtail.impl.vllm_engine.fuzz import fuzz as run_fuzz
+    from cowtail.impl.vllm_engine.launch import is_installed, run_in_release
     from cowtail.impl.vllm_engine.releases import VllmNotInstalled
 
     if faults:
@@ -47,6 +51,14 @@ def fuzz_vllm(
         )
     if seconds is None and episodes is None:
         seconds = DEFAULT_SECONDS
+    if release is not None and not is_installed(release):
+        words: list[object] = ["-m", "cowtail", "fuzz", "--target", "vllm", "--release", release]
+        words += ["--seed", seed, "--out", out]
+        words += [] if seconds is None else ["--seconds", seconds]
+        words += [] if episodes is None else ["--examples", episodes]
+        words += ["--quiet"] if quiet else []
+        with common.complaining(VllmNotInstalled):
+            raise typer.Exit(run_in_release(release, [str(word) for word in words]))
     with (
         common.complaining(VllmNotInstalled),
         common.progress("episodes of vLLM", quiet) as update,
@@ -65,7 +77,8 @@ def fuzz_vllm(
         typer.echo(f"never happened: {', '.join(report.missing)}")
     path = out / "fuzz-vllm.json"
     _write(path, json.dumps(_as_json(report, verdict), indent=2) + "\n")
-    again = ("fuzz", "--target", "vllm", "--seed", seed, "--examples", report.episodes)
+    chosen = () if release is None else ("--release", release)
+    again = ("fuzz", "--target", "vllm", *chosen, "--seed", seed, "--examples", report.episodes)
     typer.echo(common.repeat_line(*again, "--out", out))
     typer.echo(
         f"vLLM {report.release}: seed {seed}, {report.episodes:,} episodes, "

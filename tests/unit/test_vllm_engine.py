@@ -1,8 +1,9 @@
 """What of the vLLM engine works, and complains clearly, where vLLM is not installed."""
 
-import importlib.metadata
 import importlib.util
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -11,7 +12,7 @@ import typer.testing
 
 from cowtail.cli import app, common
 from cowtail.cli.fuzz_vllm import verdict_of
-from cowtail.impl.vllm_engine import fuzz, releases
+from cowtail.impl.vllm_engine import fuzz, launch, releases
 from cowtail.impl.vllm_engine.config import EngineConfig, RunLoad, config_from_scope
 from cowtail.impl.vllm_engine.memory import Memory, line_of
 from cowtail.impl.vllm_engine.regression import regression
@@ -34,11 +35,96 @@ def test_without_vllm_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-def test_an_unlisted_release_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.28.0+cpu")
-    with pytest.raises(releases.VllmNotInstalled, match=r"vLLM 0\.28\.0 is installed, but only"):
+def pretend(monkeypatch: pytest.MonkeyPatch, folder: Path, version_file: str | None) -> None:
+    """Make Python find a `vllm` in a folder, with that `_version.py`."""
+    (folder / "vllm").mkdir(parents=True)
+    if version_file is not None:
+        (folder / "vllm" / "_version.py").write_text(version_file)
+    spec = SimpleNamespace(origin=str(folder / "vllm" / "__init__.py"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+
+
+def test_an_unlisted_release_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pretend(monkeypatch, tmp_path, "__version__ = version = '0.28.0+cpu'\n")
+    with pytest.raises(releases.VllmNotInstalled, match=r"vLLM 0\.28\.0: is not driven"):
         releases.installed_release()
+
+
+def test_a_package_that_does_not_say_its_release_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pretend(monkeypatch, tmp_path, None)
+    with pytest.raises(releases.VllmNotInstalled, match="does not say which release this is"):
+        releases.installed_release()
+
+
+def test_the_release_is_read_off_the_package_that_would_be_imported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pretend(monkeypatch, tmp_path, "__version__ = version = '0.30.0'\n")
+    assert releases.installed_release().version == "0.30.0"
+
+
+def test_a_release_that_is_not_in_the_cache_names_the_command_that_fetches_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(launch.CACHE_VARIABLE, str(tmp_path / "cache"))
+    pretend(monkeypatch, tmp_path, "__version__ = version = '0.32.0'\n")
+    assert launch.runnable_releases() == ("0.32.0",)
+    with pytest.raises(releases.VllmNotInstalled, match=r"run `cowtail vllm fetch 0\.30\.0`"):
+        launch.environment_of("0.30.0")
+    result = typer.testing.CliRunner().invoke(
+        app, ["fuzz", "--target", "vllm", "--release", "0.30.0", "--out", str(tmp_path)]
+    )
+    assert result.exit_code == common.USAGE
+    assert result.stderr.splitlines() == [
+        f"cowtail: vLLM 0.30.0: is not in {tmp_path / 'cache' / 'vllm'}; "
+        "run `cowtail vllm fetch 0.30.0`"
+    ]
+
+
+def test_a_release_in_the_cache_runs_with_its_folder_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(launch.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    pretend(monkeypatch, tmp_path, "__version__ = version = '0.32.0'\n")
+    package = launch.folder_of("0.30.0") / "vllm"
+    package.mkdir(parents=True)
+    (package / "_version.py").write_text("__version__ = '0.30.0'\n")
+    assert launch.runnable_releases() == ("0.30.0", "0.32.0")
+    assert "COWTAIL_VLLM_RELEASE" not in launch.environment_of("0.32.0")
+    environment = launch.environment_of("0.30.0")
+    assert environment["PYTHONPATH"].split(os.pathsep) == [str(package.parent), "elsewhere"]
+    monkeypatch.setenv("COWTAIL_VLLM_RELEASE", environment["COWTAIL_VLLM_RELEASE"])
+    with pytest.raises(releases.VllmNotInstalled, match="another is imported"):
+        launch.environment_of("0.30.0")
+
+
+def test_a_subprocess_really_imports_the_release_from_the_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(launch.CACHE_VARIABLE, str(tmp_path / "cache"))
+    pretend(monkeypatch, tmp_path, "__version__ = version = '0.32.0'\n")
+    package = launch.folder_of("0.30.0") / "vllm"
+    package.mkdir(parents=True)
+    (package / "_version.py").write_text("__version__ = '0.30.0'\n")
+    (package / "__init__.py").write_text("")
+    said = launch.output_in_release("0.30.0", ("-c", "import vllm; print(vllm.__file__)"))
+    assert said.strip() == str(package / "__init__.py")
+    assert launch.run_in_release("0.30.0", ("-c", "raise SystemExit(7)")) == 7
+    with pytest.raises(RuntimeError, match=r"(?s)ended with code 1: .*ZeroDivisionError"):
+        launch.output_in_release("0.30.0", ("-c", "1 / 0"))
+    with pytest.raises(RuntimeError, match=r"not done after 0\.01 s"):
+        launch.output_in_release("0.30.0", ("-c", "import time; time.sleep(9)"), 0.01)
+
+
+def test_only_vllm_has_releases() -> None:
+    result = typer.testing.CliRunner().invoke(app, ["fuzz", "--release", "0.30.0"])
+    assert result.exit_code == common.USAGE
+    assert "only vLLM has releases" in result.stderr
 
 
 def test_the_fuzzer_needs_a_limit_before_it_needs_vllm() -> None:
