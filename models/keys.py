@@ -27,17 +27,15 @@ def register_keys(
     """
     result = attrs.evolve(allocation, tables=())
     for index, (group, table) in enumerate(zip(scope.groups, allocation.tables, strict=True)):
-        first = table.num_cached
+        became_full = range(table.num_cached, covered // group.block_size)
         result, table = _register_full_blocks(scope, result, spec, index, table, covered, junction)
         if group.is_mamba:
             export = result.exports[index] if result.exports else None
             if export is not None:
-                considered = range(first, covered // group.block_size)
-                result = _register_export(
-                    scope, result, spec, index, table, export, considered, junction
-                )
+                result = _register_export(scope, result, spec, index, table, export, junction)
             elif boundaries.partial_hits(scope):
                 result, table = _register_tail(scope, result, spec, index, table, covered, junction)
+            result = _offer(result, spec, index, table, became_full)
         elif group.kind is GroupKind.FULL_ATTENTION and boundaries.partial_hits(scope):
             result = _register_attention_tail(scope, result, spec, index, table, covered)
         result = attrs.evolve(result, tables=(*result.tables, table))
@@ -53,7 +51,7 @@ def _register_full_blocks(
     covered: int,
     junction: int,
 ) -> tuple[Allocation, BlockTable]:
-    """Key the retained real blocks that became full; offer each one of a Mamba group."""
+    """Key the retained real blocks that became full."""
     size = scope.groups[group].block_size
     for column in range(table.num_cached, covered // size):
         block = table.blocks[column]
@@ -66,11 +64,7 @@ def _register_full_blocks(
             keyed=(*result.keyed, (block, key)),
         )
         if scope.groups[group].is_mamba:
-            result = attrs.evolve(
-                result,
-                registered=(*result.registered, key),
-                offers=(*result.offers, Handoff(spec.name, group, block, len(key.prefix))),
-            )
+            result = attrs.evolve(result, registered=(*result.registered, key))
     return result, attrs.evolve(table, num_cached=max(table.num_cached, covered // size))
 
 
@@ -146,13 +140,11 @@ def _register_export(
     group: int,
     table: BlockTable,
     column: int,
-    considered: range,
     junction: int,
 ) -> Allocation:
     """Key the block that a state is exported into at the boundary whose state it will hold.
 
-    It may have been keyed as a full block just now; it never holds that state. ``considered``:
-    the columns that were, for which an offer is due.
+    It may have been keyed as a full block just now; it never holds that state.
     """
     block = table.blocks[column]
     size = scope.groups[group].block_size
@@ -179,18 +171,22 @@ def _register_export(
             registered=(*result.registered, key),
             keyed=(*result.keyed, (block, key)),
         )
-    if column not in considered:
-        return result
-    offers = [offer for offer in result.offers if offer.block != block]
-    if kept:
-        later = (
-            position
-            for position, offer in enumerate(offers)
-            if offer.group == group and offer.boundary > (column + 1) * size
-        )
-        offer = Handoff(spec.name, group, block, exported)
-        offers.insert(next(later, len(offers)), offer)
-    return attrs.evolve(result, offers=tuple(offers))
+    return result
+
+
+def _offer(
+    result: Allocation, spec: RequestSpec, group: int, table: BlockTable, columns: range
+) -> Allocation:
+    """Offer the blocks that became full and have a key, each at its primary key's boundary.
+
+    Keyed as a full block, as the replay boundary that is one, or as an exported state.
+    """
+    offers = tuple(
+        Handoff(spec.name, group, block, len(keys[0].prefix))
+        for block in (table.blocks[column] for column in columns)
+        if block != NULL_BLOCK and (keys := result.pool.keys[block])
+    )
+    return attrs.evolve(result, offers=result.offers + offers)
 
 
 def _export_of_a_resend(scope: Scope, spec: RequestSpec) -> int:

@@ -205,7 +205,6 @@ REASONS: tuple[Reason, ...] = (
         "The column of an exported state is before the chunk's last, and after that of the state "
         "that the chunk begins with: it is new, and within what the chunk fills.",
         (
-            Place("keys._register_export", "if column not in considered:", "true"),
             Place(
                 "tables._plan_columns",
                 "if column >= oldest_scratch or table.blocks[column] == NULL_BLOCK:",

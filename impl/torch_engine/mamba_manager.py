@@ -188,28 +188,25 @@ class MambaManager(GroupManager):
         self.record.mamba_keys.add(self.key(request, length))
 
     def register(self, request: Request, length: int, extent: Extent | None) -> None:
-        """Key and offer states on block boundaries and at an exported one; register the tail."""
+        """Key states on block boundaries, an exported one, the tail; offer those in full columns.
+
+        An offer names the length of the block's primary key, which says what it will hold.
+        """
         blocks = self.table(request).blocks
         columns = self.register_full_blocks(request, length)
-        offered = {
-            column: (column + 1) * self.block_size
-            for column in columns
-            if blocks[column] != NULL_BLOCK and self.keeps(request, column)
-        }
         exported = extent.checkpoint if extent is not None else None
         if extent is not None and exported is not None:
-            column = self.checkpoint_column(extent)
-            self.register_checkpoint(request, blocks[column], exported)
-            offered.pop(column, None)
-            key = self.pool.primary(blocks[column])
-            if column in columns and key is not None:
-                offered[column] = len(key.prefix)
-        for column in sorted(offered):
-            self.record.handoffs.append(
-                Handoff(request.name, self.index, blocks[column], offered[column])
-            )
-        if exported is None and self.is_tail(request, length):
+            block = blocks[self.checkpoint_column(extent)]
+            self.register_checkpoint(request, block, exported)
+        elif self.is_tail(request, length):
             self._register_tail_at(request, length)
+        for column in columns:
+            block = blocks[column]
+            key = self.pool.primary(block) if block != NULL_BLOCK else None
+            if key is not None:
+                self.record.handoffs.append(
+                    Handoff(request.name, self.index, block, len(key.prefix))
+                )
 
     def register_checkpoint(self, request: Request, block: int, length: int) -> None:
         """Key the block of an exported state by it alone, if a later request may resume there."""

@@ -8,6 +8,7 @@ import attrs
 
 from cowtail.models import (
     connector,
+    keys,
     requests,
     tables,
 )
@@ -27,6 +28,7 @@ _producer_copy = tables._producer_copy
 _attention_tail_puts = connector.attention_tail_puts
 _finalize_tails = requests.finalize_tails
 _attach_offers = connector.attach_offers
+_offer = keys._offer
 
 
 def _emit_by_table_position(
@@ -80,6 +82,15 @@ def _finish_ignores_tokens_in_flight(
     return state, tails, events
 
 
+def _offers_no_state_on_the_boundary(
+    result: Allocation, spec: RequestSpec, group: int, table: BlockTable, columns: range
+) -> Allocation:
+    done = _offer(result, spec, group, table, columns)
+    return attrs.evolve(
+        done, offers=tuple(offer for offer in done.offers if offer.boundary != len(spec.prompt) - 1)
+    )
+
+
 def _offers_past_the_boundary(
     scope: Scope, state: State, saves: list[connector.SaveRequest], offers: tuple[Handoff, ...]
 ) -> tuple[list[connector.SaveRequest], tuple[str, ...]]:
@@ -124,6 +135,14 @@ def _full_chunks_only(
 
 
 RULES: tuple[BrokenRule, ...] = (
+    broken(
+        "boundary_of_a_block_not_offered",
+        "",
+        "Only tails inside a block are offered at the replay boundary.",
+        "eagle_boundary_of_a_block",
+        "L6",
+        (keys, "_offer", _offers_no_state_on_the_boundary),
+    ),
     broken(
         "tail_dropped_at_finish",
         "K01",

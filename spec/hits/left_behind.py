@@ -178,7 +178,8 @@ def _full_states(layout: Layout, prompt: int, chunk: Chunk) -> Iterator[int]:
         or (within % block == 0 and _state_retained(layout, prompt, within))
     ):
         yield within
-    if chunk.end % block == 0 and _state_retained(layout, prompt, chunk.end):
+    replayed = layout.partial and not within and chunk.end == layout.replay_boundary(prompt)
+    if chunk.end % block == 0 and (replayed or _state_retained(layout, prompt, chunk.end)):
         yield chunk.end
 
 

@@ -130,6 +130,18 @@ PREEMPT_UNDER_PRESSURE = Scope(
 )
 """Two requests in a pool for little more than one: preemption by need, jobs in flight."""
 
+EAGLE_BOUNDARY_OF_A_BLOCK = Scope(
+    name="eagle_boundary_of_a_block",
+    groups=(full_attention(2, eagle=True), mamba(2)),
+    hash_unit=1,
+    num_blocks=8,
+    requests=(RequestSpec("a", "abc"),),
+    role=Role.PRODUCER,
+    num_ranks=1,
+    retention_interval=0,
+)
+"""The replay boundary is a block boundary that retention alone would not keep: it is offered."""
+
 SCOPES: tuple[Scope, ...] = (
     LONE_PRODUCER,
     COW_DECODE,
@@ -142,5 +154,6 @@ SCOPES: tuple[Scope, ...] = (
     THREE_RANKS,
     TWO_GENERATIONS,
     PREEMPT_UNDER_PRESSURE,
+    EAGLE_BOUNDARY_OF_A_BLOCK,
 )
 """In the order of the docs."""

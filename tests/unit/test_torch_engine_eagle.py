@@ -107,6 +107,15 @@ def test_a_resent_prompt_hits_one_unit_below_the_last() -> None:
     assert after.memory[states[1]][0] == TEXT[:13]
 
 
+def test_a_boundary_that_is_a_block_boundary_is_handed_over_whatever_retention_keeps() -> None:
+    engine = TorchEngine(scope_of(TEXT[:11], retention_interval=0))
+    observed = play(engine, f"submit(a) begin_pass() admit(a) {STEP} begin_pass() extend(a)")
+    assert observed.effects.chunk is not None
+    assert observed.effects.chunk.start == 8
+    jobs = play(engine, f"{STEP} run_job(0) run_job(0)").store
+    assert [len(entry.prefix) for entry in jobs if entry.group == 1] == [8]
+
+
 def test_a_request_that_shares_more_than_it_can_hit_stops_at_the_junction() -> None:
     scope = scope_of(
         TEXT[:26],
