@@ -125,15 +125,19 @@ def write_trace(path: Path, trace: Trace) -> None:
 
 def read_trace(path: Path) -> Trace:
     """Read a trace. Raises TraceError with file and line, the value, the rule and the fix."""
+    return parse_trace(read_text(path), source=str(path))
+
+
+def read_text(path: Path) -> str:
+    """Return a file's text. Raises TraceError where there is none to be had."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file; check the path") from None
     except UnicodeDecodeError:
         raise TraceError(f"{path}: not UTF-8 text; a trace is JSON Lines, check the path") from None
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}; check the path") from None
-    return parse_trace(text, source=str(path))
 
 
 def parse_trace(text: str, source: str = "trace") -> Trace:
@@ -143,19 +147,24 @@ def parse_trace(text: str, source: str = "trace") -> Trace:
         lines.pop()
     if not lines:
         raise TraceError(f"{source}:1: empty: a trace begins with a header line; record it again")
-    header = _at(source, 1, lambda: _parse_header(_parse_line(lines[0])))
+    header = located(source, 1, lambda: _parse_header(parse_line(lines[0])))
     actions = tuple(
-        _at(source, number, functools.partial(_parse_action, header.scope, line))
+        located(source, number, functools.partial(_parse_action, header.scope, line))
         for number, line in enumerate(lines[1:], start=2)
     )
     return attrs.evolve(header, actions=actions)
 
 
-def build_action(name: str, fields: Mapping[str, Any]) -> Action:
-    """Return the action called ``name``. Raises ValueError for a wrong name, field or type."""
-    kind = _ACTIONS.get(name)
+def build_action(
+    name: str, fields: Mapping[str, Any], kinds: Mapping[str, type[Action]] = _ACTIONS
+) -> Action:
+    """Return the action called ``name``. Raises ValueError for a wrong name, field or type.
+
+    ``kinds`` are those of the model, by name, unless an implementation has others.
+    """
+    kind = kinds.get(name)
     if kind is None:
-        raise ValueError(f"action {name!r}: no such action; {_hint(name, list(_ACTIONS))}")
+        raise ValueError(f"action {name!r}: no such action; {_hint(name, list(kinds))}")
     wanted = attrs.fields(kind)
     for field in fields:
         if field not in {attribute.name for attribute in wanted}:
@@ -163,7 +172,7 @@ def build_action(name: str, fields: Mapping[str, Any]) -> Action:
     for attribute in wanted:
         if attribute.default is attrs.NOTHING and attribute.name not in fields:
             raise ValueError(f"{attribute.name!r} is missing from {name}; add it")
-    action: Action = _structure(fields, kind, name)
+    action: Action = structure(fields, kind, name)
     return action
 
 
@@ -189,14 +198,16 @@ def check_action(scope: Scope, action: Action) -> None:
 _T = typing.TypeVar("_T")
 
 
-def _at(source: str, number: int, parse: Callable[[], _T]) -> _T:
+def located(source: str, number: int, parse: Callable[[], _T]) -> _T:
+    """Return what ``parse`` does; a ValueError of its becomes a TraceError with file and line."""
     try:
         return parse()
     except ValueError as error:
         raise TraceError(f"{source}:{number}: {error}") from None
 
 
-def _parse_line(line: str) -> dict[str, Any]:
+def parse_line(line: str) -> dict[str, Any]:
+    """Return the JSON object on a line. Raises ValueError saying what it is instead."""
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:
@@ -227,18 +238,18 @@ def _parse_header(header: dict[str, Any]) -> Trace:
     if "scope" not in header:
         raise ValueError("'scope' is missing: a header holds the whole scope; add it")
     return Trace(
-        scope=_structure(header["scope"], Scope, "scope"),
+        scope=structure(header["scope"], Scope, "scope"),
         actions=(),
-        seed=_structure(header.get("seed"), typing.Optional[int], "seed"),  # noqa: UP045
-        model_digest=_structure(header.get("model_digest", ""), str, "model_digest"),
-        target=_structure(header.get("target", ""), str, "target"),
-        faults=_structure(header.get("faults", []), tuple[str, ...], "faults"),
-        note=_structure(header.get("note", ""), str, "note"),
+        seed=structure(header.get("seed"), typing.Optional[int], "seed"),  # noqa: UP045
+        model_digest=structure(header.get("model_digest", ""), str, "model_digest"),
+        target=structure(header.get("target", ""), str, "target"),
+        faults=structure(header.get("faults", []), tuple[str, ...], "faults"),
+        note=structure(header.get("note", ""), str, "note"),
     )
 
 
 def _parse_action(scope: Scope, line: str) -> Action:
-    fields = _parse_line(line)
+    fields = parse_line(line)
     refused = fields.get("refused")
     if isinstance(refused, dict) and len(fields) == 1:
         return Refused(_action_of(scope, line, refused))
@@ -254,7 +265,12 @@ def _action_of(scope: Scope, line: str, fields: dict[str, Any]) -> Action:
     return action
 
 
-def _structure(value: object, kind: Any, path: str) -> Any:
+def unstructure(value: object) -> Any:
+    """Return a value as plain JSON types."""
+    return _CONVERTER.unstructure(value)
+
+
+def structure(value: object, kind: Any, path: str) -> Any:
     """Return ``value`` as ``kind``. Raises ValueError naming the path, the value and the rule."""
     try:
         return _CONVERTER.structure(value, kind)

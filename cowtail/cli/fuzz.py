@@ -49,6 +49,10 @@ def fuzz(
     release: Annotated[
         str | None, typer.Option("--release", help="vLLM release; default: the installed one.")
     ] = None,
+    known: Annotated[
+        str,
+        typer.Option("--known", help="Whether known findings of vLLM fail: count or ignore."),
+    ] = "count",
     out: common.Out = Path("out"),
     quiet: common.Quiet = False,
 ) -> None:
@@ -61,7 +65,7 @@ def fuzz(
     cowtail fuzz --target torch --seed 1
     cowtail fuzz --target torch --fault K03 --out out/k03
     cowtail fuzz --target torch --profile large --minutes 20
-    cowtail fuzz --target vllm --minutes 1
+    cowtail fuzz --target vllm --minutes 1 --known ignore
     """
     if examples is not None and examples < 1:
         common.fail(f"--examples {examples}: must be 1 or more; raise it")
@@ -70,7 +74,7 @@ def fuzz(
     max_seconds = _seconds(seconds, minutes)
     common.writable(out)
     if target == "vllm":
-        fuzz_vllm(seed, max_seconds, examples, fault, device, release, out, quiet)
+        fuzz_vllm(seed, max_seconds, examples, fault, device, release, known, out, quiet)
     if release is not None:
         common.fail(f"--release {release}: only vLLM has releases; use --target vllm")
     if examples is None and max_seconds is None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from cowtail.cli import common
+from cowtail.harness.findings.folder import PYTEST_INI, write_finding_folder
 from cowtail.spec.exploration import Verdict
 from cowtail.spec.files import write_text
 
@@ -19,6 +26,11 @@ if TYPE_CHECKING:
 
 DEFAULT_SECONDS = 60.0
 """The bound of a run that is given none: long enough for all that must happen to happen."""
+PLAIN_EVERY = 15.0
+"""Seconds between two lines of progress where nobody watches a terminal."""
+KNOWN_CHOICES = ("count", "ignore")
+"""What ``--known`` takes: whether what docs/findings describes makes a run fail."""
+WRITTEN = ("finding.json", "trace.jsonl", "test_finding.py", "vllm_driver.py", "report.md")
 
 
 def fuzz_vllm(
@@ -28,15 +40,16 @@ def fuzz_vllm(
     faults: list[str] | None,
     device: str,
     release: str | None,
+    known: str,
     out: Path,
     quiet: bool,
 ) -> NoReturn:
-    """Fuzz vLLM until a bound is reached or a property fails; exit.
+    """Fuzz vLLM until a bound is reached; group what fails by cause; exit.
 
     ``release`` runs in a subprocess if it is not the installed one.
 
-    A run in which something that must happen never did is undetermined. What is new is left
-    under ``out`` twice: as JSON, and as a test that fails as long as vLLM does this.
+    A run in which something that must happen never did is undetermined. Each finding is left
+    under ``out/findings`` as a folder of its own.
     """
     from cowtail.impl.vllm_engine.fuzz import fuzz as run_fuzz
     from cowtail.impl.vllm_engine.launch import is_installed, run_in_release
@@ -49,11 +62,13 @@ def fuzz_vllm(
             f"--device {device}: the device under vLLM is symbolic, on the CPU; leave --device "
             "out, or use --target torch"
         )
+    if known not in KNOWN_CHOICES:
+        common.fail(f"--known {known}: use one of {', '.join(KNOWN_CHOICES)}")
     if seconds is None and episodes is None:
         seconds = DEFAULT_SECONDS
     if release is not None and not is_installed(release):
         words: list[object] = ["-m", "cowtail", "fuzz", "--target", "vllm", "--release", release]
-        words += ["--seed", seed, "--out", out]
+        words += ["--seed", seed, "--known", known, "--out", out]
         words += [] if seconds is None else ["--seconds", seconds]
         words += [] if episodes is None else ["--examples", episodes]
         words += ["--quiet"] if quiet else []
@@ -61,115 +76,174 @@ def fuzz_vllm(
             raise typer.Exit(run_in_release(release, [str(word) for word in words]))
     with (
         common.complaining(VllmNotInstalled),
-        common.progress("episodes of vLLM", quiet) as update,
+        _progress(quiet, seconds, episodes) as (on_episode, on_reduction),
     ):
         report = run_fuzz(
             seed,
             seconds=seconds,
             episodes=episodes,
-            on_episode=lambda done: update(done, episodes),
+            on_episode=on_episode,
+            on_reduction=on_reduction,
         )
-    verdict = verdict_of(report)
-    typer.echo("events: " + ", ".join(f"{name} {n:,}" for name, n in report.statistics.items()))
-    if report.finding is not None:
-        _keep(report.finding, out)
-    elif report.missing:
+    verdict = verdict_of(report, known)
+    for title, counts in (
+        ("events", report.statistics),
+        ("configurations", report.configurations),
+    ):
+        typer.echo(f"{title}: " + ", ".join(f"{name} {n:,}" for name, n in counts.items()))
+    if report.missing:
         typer.echo(f"never happened: {', '.join(report.missing)}")
+    facts = _write_findings(report, out)
     path = out / "fuzz-vllm.json"
-    _write(path, json.dumps(_as_json(report, verdict), indent=2) + "\n")
-    chosen = () if release is None else ("--release", release)
-    again = ("fuzz", "--target", "vllm", *chosen, "--seed", seed, "--examples", report.episodes)
+    with common.complaining(OSError):
+        write_text(path, json.dumps(_as_json(report, verdict, facts), indent=2) + "\n")
+    typer.echo(f"wrote {path}" + (f" and {out / 'findings'}" if facts else ""))
+    _print_findings(report)
+    again = ["fuzz", "--target", "vllm", "--release", report.release, "--seed", seed]
+    again += ["--examples", report.episodes]
+    again += ["--known", known] if known != "count" else []
     typer.echo(common.repeat_line(*again, "--out", out))
     typer.echo(
         f"vLLM {report.release}: seed {seed}, {report.episodes:,} episodes, "
-        f"{report.actions:,} actions, {report.seconds:.1f} s: {_outcome(report, verdict)}"
+        f"{report.actions:,} actions, {report.seconds:.1f} s: {_outcome(report, verdict, known)}"
     )
     common.exit_with(verdict)
 
 
-def verdict_of(report: Report) -> Verdict:
-    """Violated on a new finding; undetermined if too little happened; holds otherwise."""
-    if report.finding is not None:
+def verdict_of(report: Report, known: str = "count") -> Verdict:
+    """Violated on a finding; undetermined if too little happened, or interrupted; else holds.
+
+    With ``known="ignore"`` only on one that docs/findings does not describe.
+    """
+    if report.new if known == "ignore" else report.findings:
         return Verdict.VIOLATED
-    return Verdict.UNDETERMINED if report.missing else Verdict.HOLDS
+    return Verdict.UNDETERMINED if report.missing or report.interrupted else Verdict.HOLDS
 
 
-def _outcome(report: Report, verdict: Verdict) -> str:
+def _outcome(report: Report, verdict: Verdict, known: str) -> str:
     """Return the verdict in words, with what it leaves out."""
     words = verdict.value
-    if verdict is Verdict.UNDETERMINED:
+    if report.interrupted:
+        words += ", interrupted"
+    elif verdict is Verdict.UNDETERMINED:
         words += ": too little happened to say that it holds; give it more examples"
-    return words + _but_for(report.statistics)
+    counted = f"{len(report.new)} new, {len(report.known)} known"
+    ignored = ", known ones ignored" if known == "ignore" and report.known else ""
+    return f"{words}; findings: {counted}{ignored}; {report.failed:,} episodes failed"
 
 
-def _but_for(statistics: Mapping[str, int]) -> str:
-    """Return what the verdict leaves out: the known findings that docs/findings describes."""
-    known = [
-        f"{name.removeprefix('known: ')} ({n:,} times)"
-        for name, n in statistics.items()
-        if name.startswith("known: ")
-    ]
-    return f", but for known findings: {'; '.join(known)}" if known else ""
+Callbacks = tuple[Callable[[int, int], None], Callable[[str, int], None]]
+"""What is told of episodes (done, failed), and of reductions (of what, actions left)."""
 
 
-def _keep(finding: Finding, out: Path) -> None:
-    """Print a finding and how to run its episode again; write it as JSON and as a test.
+@contextlib.contextmanager
+def _progress(quiet: bool, seconds: float | None, episodes: int | None) -> Iterator[Callbacks]:
+    """Show a progress bar on a terminal; elsewhere a plain line now and then, on stderr."""
+    begin = time.monotonic()
+    if quiet:
+        yield (lambda done, failed: None), (lambda what, length: None)
+    elif sys.stderr.isatty():
+        with common.progress("episodes of vLLM", quiet) as update:
 
-    What its actions alone do not repeat becomes no test: that one could not fail.
-    """
-    from cowtail.impl.vllm_engine.regression import regression
+            def on_episode(done: int, failed: int) -> None:
+                del failed
+                update(done, episodes)
 
-    typer.echo(f"{finding.identifier}: {finding.reason}")
-    typer.echo(f"  {finding.config}")
-    for number, action in enumerate(finding.actions, start=1):
-        typer.echo(f"  {number:4d}  {action}")
-    stem = f"vllm_seed{finding.seed}_episode{finding.episode}"
-    found = json.dumps(_finding_as_json(finding), indent=2) + "\n"
-    if finding.minimal:
-        _write(out / f"{stem}_reduced.json", found)
-        test = out / f"test_{stem}.py"
-        _write(test, regression(finding))
-        typer.echo(f"run it: python -m pytest {test}")
+            def on_reduction(what: str, length: int) -> None:
+                del what
+                update(length, None)
+
+            yield on_episode, on_reduction
     else:
-        _write(out / f"{stem}.json", found)
-        typer.echo("no test: a replay of the actions alone does not repeat it, the episode may")
-    typer.echo(f"that episode alone: {episode_line(finding)}")
+        lines = _PlainLines(begin, seconds)
+        yield lines.on_episode, lines.on_reduction
 
 
-def episode_line(finding: Finding) -> str:
-    """Return the command that runs the failing episode alone and prints what it finds."""
+class _PlainLines:
+    """Progress as lines on stderr, not more often than every PLAIN_EVERY seconds."""
+
+    def __init__(self, begin: float, seconds: float | None) -> None:
+        self._begin = begin
+        self._of = "" if seconds is None else f" of {seconds:.0f}"
+        self._next = begin + PLAIN_EVERY
+        self._reducing = ""
+
+    def on_episode(self, done: int, failed: int) -> None:
+        """Say how far it is, if it is time."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + PLAIN_EVERY
+            spent = f"{now - self._begin:.0f}{self._of} s"
+            typer.echo(f"{spent}: {done:,} episodes, {failed:,} failed", err=True)
+
+    def on_reduction(self, what: str, length: int) -> None:
+        """Say what is being reduced, once for each."""
+        if what != self._reducing:
+            self._reducing = what
+            typer.echo(f"reducing, from {length} actions: {what}", err=True)
+
+
+def _write_findings(report: Report, out: Path) -> list[dict[str, Any]]:
+    """Write a folder for each finding; return what each finding.json says."""
+    root = out / "findings"
+    names = [f"{number:03d}" for number in range(1, len(report.findings) + 1)]
+    with common.complaining(OSError):
+        _remove_stale(root, names)
+        if report.findings:
+            write_text(root / "pytest.ini", PYTEST_INI)
+        return [
+            write_finding_folder(root / name, finding)
+            for name, finding in zip(names, report.findings, strict=True)
+        ]
+
+
+def _remove_stale(root: Path, names: Sequence[str]) -> None:
+    """Remove what an earlier run wrote under numbers that this one does not have."""
+    folders = root.iterdir() if root.is_dir() else ()
+    for folder in folders:
+        if re.fullmatch(r"\d{3}", folder.name) and folder.name not in names:
+            for written in WRITTEN:
+                (folder / written).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # somebody has put something else there
+                folder.rmdir()
+
+
+_HEADINGS = ("", "property", "finding", "seen", "actions", "consequence")
+
+
+def _print_findings(report: Report) -> None:
+    """Print the table of findings: as a rich table on a terminal, plainly elsewhere."""
+    if not report.findings:
+        return
+    rows = [_row(number, each) for number, each in enumerate(report.findings, start=1)]
+    if not sys.stdout.isatty():
+        typer.echo(common.table([_HEADINGS, *rows]))
+        return
+    table = Table(*_HEADINGS, title=f"vLLM {report.release}")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _row(number: int, finding: Finding) -> tuple[str, ...]:
+    then = " + rest" if finding.failure.in_drain else ""
     return (
-        'python -c "from cowtail.impl.vllm_engine.fuzz import run_numbered_episode as run; '
-        f'print(run({finding.seed}, {finding.episode})[1])"'
+        f"{number:03d}",
+        finding.failure.identifier,
+        finding.known or "NEW",
+        f"{finding.times:,}",
+        f"{len(finding.failure.actions)}{then}" + ("" if finding.minimal else " (not minimal)"),
+        finding.consequence,
     )
 
 
-def _write(path: Path, text: str) -> None:
-    with common.complaining(OSError):
-        write_text(path, text)
-    typer.echo(f"wrote {path}")
-
-
-def _as_json(report: Report, verdict: Verdict) -> dict[str, Any]:
+def _as_json(
+    report: Report, verdict: Verdict, findings: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Return the report in plain JSON types."""
     return {
         "verdict": verdict.value,
         "never_happened": list(report.missing),
-        **attrs.asdict(report, filter=lambda field, _: field.name not in ("finding", "known")),
-        "finding": _finding_as_json(report.finding) if report.finding is not None else None,
-        "known": [_finding_as_json(known) for known in report.known],
-    }
-
-
-def _finding_as_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding in plain JSON types: each action by its name, with its fields."""
-    return {
-        "property": finding.identifier,
-        "reason": finding.reason,
-        "known": finding.known,
-        "seed": finding.seed,
-        "episode": finding.episode,
-        "minimal": finding.minimal,
-        "config": attrs.asdict(finding.config),
-        "actions": [{"action": action.name, **attrs.asdict(action)} for action in finding.actions],
+        **attrs.asdict(report, filter=lambda field, _: field.name != "findings"),
+        "findings": list(findings),
     }

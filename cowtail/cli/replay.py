@@ -8,20 +8,35 @@ from typing import Annotated
 import typer
 
 from cowtail.cli import common
+from cowtail.cli.replay_vllm import TARGET as VLLM
+from cowtail.cli.replay_vllm import reduce_vllm, replay_vllm
+from cowtail.harness.findings.trace import is_vllm_trace
 from cowtail.harness.lockstep import Finding, NotATrace, run
 from cowtail.harness.reducer import reduce as reduce_actions
 from cowtail.harness.regression import regression
 from cowtail.spec.exploration import Verdict
 from cowtail.spec.files import write_text
-from cowtail.spec.traces import Trace, TraceError, dump_trace, model_digest, read_trace
+from cowtail.spec.traces import (
+    Trace,
+    TraceError,
+    dump_trace,
+    model_digest,
+    read_text,
+    read_trace,
+)
+
+DEFAULT_TARGET = "torch"
+"""What a trace of the model is run on."""
 
 TracePath = Annotated[Path, typer.Argument(help="Trace file (JSON Lines).", metavar="TRACE")]
-TargetName = Annotated[str, typer.Option("--target", help="torch or model.")]
+TargetName = Annotated[
+    str | None, typer.Option("--target", help="torch or model [torch]; vllm for traces of vLLM.")
+]
 
 
 def replay(
     trace: TracePath,
-    target: TargetName = "torch",
+    target: TargetName = None,
     fault: common.Faults = None,
     device: common.Device = "cpu",
 ) -> None:
@@ -33,7 +48,11 @@ def replay(
     \b
     cowtail replay tests/golden/tail_by_copy.jsonl --target torch
     cowtail replay out/finding.jsonl --target torch --fault K03
+    cowtail replay out/findings/001/trace.jsonl
     """
+    if _is_of_vllm(trace, target):
+        replay_vllm(trace, fault, device)
+    target = target or DEFAULT_TARGET
     recorded = _read(trace)
     if not recorded.actions:
         common.fail(f"{trace}: it has a header and no action, so it shows nothing; is it cut off?")
@@ -62,7 +81,7 @@ def replay(
 
 def reduce(
     trace: TracePath,
-    target: TargetName = "torch",
+    target: TargetName = None,
     fault: common.Faults = None,
     device: common.Device = "cpu",
     keep_scope: Annotated[
@@ -78,6 +97,9 @@ def reduce(
     \b
     cowtail reduce out/long.jsonl --target torch --fault K03
     """
+    if _is_of_vllm(trace, target):
+        reduce_vllm(trace, fault, device, out, quiet)
+    target = target or DEFAULT_TARGET
     recorded = _read(trace)
     chosen = common.open_target(target, fault, device)
     common.writable(out)
@@ -136,6 +158,17 @@ def write_finding(
         write_text(trace_path, dump_trace(kept.trace))
         write_text(test_path, kept.test)
     return trace_path, test_path
+
+
+def _is_of_vllm(path: Path, target: str | None) -> bool:
+    """Whether a trace is one of real vLLM; complains of a target that it is not for."""
+    with common.complaining(TraceError):
+        found = is_vllm_trace(read_text(path))
+    if found and target not in (None, VLLM):
+        common.fail(f"--target {target}: {path} is a trace of vLLM; leave --target out")
+    if not found and target == VLLM:
+        common.fail(f"--target {VLLM}: {path} is a trace of the model; use torch or model")
+    return found
 
 
 def _read(path: Path) -> Trace:

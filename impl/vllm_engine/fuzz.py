@@ -1,8 +1,8 @@
-"""Fuzzing the real engine at safety level: seeded, counted, repeatable, reduced.
+"""Fuzzing the real engine at safety level: seeded, counted, repeatable; it goes on after failures.
 
-``fuzz(seed=1, seconds=60)`` runs episodes until the time is up, or a property fails. Episode
-``n`` of a seed is the same whatever the time, so a finding is repeated by its seed and number,
-and replayed from its configuration and list of actions.
+``fuzz(seed=1, seconds=60)`` runs episodes until the time is up, then reduces what failed and
+groups it by cause. Episode ``n`` of a seed is the same whatever the time, so a failure is repeated
+by its seed and number, and replayed from its configuration and list of actions.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from collections.abc import Callable
 
 import attrs
 
+from cowtail.impl.vllm_engine.causes import Finding, Sightings, findings_of
 from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.config import EngineConfig
-from cowtail.impl.vllm_engine.episodes import draw_config, replay, run_episode
-from cowtail.impl.vllm_engine.known import known_finding
+from cowtail.impl.vllm_engine.episodes import draw_config, run_episode
+from cowtail.impl.vllm_engine.failures import Failure, failure_of
+from cowtail.impl.vllm_engine.reduction import MAX_CARRIED_OUT
 from cowtail.impl.vllm_engine.session import Session, filling, run_in_turn
 from cowtail.impl.vllm_engine.surface import surface
-from cowtail.models.actions import Action
 
-__all__ = ["Finding", "Report", "fuzz", "minimize", "replay"]
+__all__ = ["Failure", "Finding", "Report", "fuzz", "run_numbered_episode"]
 
 
 REQUIRED_EVENTS = (
@@ -36,31 +37,15 @@ REQUIRED_EVENTS = (
 
 
 @attrs.frozen
-class Finding:
-    """A property that failed, and the actions that lead to it.
-
-    ``actions`` are those before the final drain; a replay drains again. ``minimal`` says that
-    none of them can be left out. ``known`` is the name of the known finding that it is, if any.
-    """
-
-    identifier: str
-    reason: str
-    config: EngineConfig
-    actions: tuple[Action, ...]
-    seed: int
-    episode: int
-    known: str | None = None
-    minimal: bool = False
-
-
-@attrs.frozen
 class Report:
     """What a run did. ``seconds`` is reported only: no result depends on it.
 
     ``statistics`` counts actions by name and events: "tails handed off at finish", "tails
     handed off by CoW", "pins outliving requests", "preemptions", "preemptions with a job in
-    flight", "failed puts", "failed gets", "loads done", "loads failed", "empty steps", and
-    "known: NAME" for episodes that ended in a known finding. ``known`` are the first of each.
+    flight", "failed puts", "failed gets", "loads done", "loads failed", "empty steps".
+    ``configurations`` counts episodes by what was drawn for them. ``failed`` counts the episodes
+    that ended in a violation; ``findings`` are their causes, in the order of first sight.
+    ``interrupted``: somebody pressed Ctrl-C.
     """
 
     seed: int
@@ -69,13 +54,25 @@ class Report:
     seconds: float
     release: str
     statistics: dict[str, int]
-    finding: Finding | None = None
-    known: tuple[Finding, ...] = ()
+    configurations: dict[str, int]
+    failed: int = 0
+    findings: tuple[Finding, ...] = ()
+    interrupted: bool = False
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The required events that never happened, so that "holds" would say too little."""
         return tuple(event for event in REQUIRED_EVENTS if not self.statistics.get(event))
+
+    @property
+    def new(self) -> tuple[Finding, ...]:
+        """The findings that docs/findings does not describe."""
+        return tuple(finding for finding in self.findings if finding.known is None)
+
+    @property
+    def known(self) -> tuple[Finding, ...]:
+        """The findings that docs/findings describes."""
+        return tuple(finding for finding in self.findings if finding.known is not None)
 
 
 def fuzz(
@@ -85,13 +82,17 @@ def fuzz(
     episodes: int | None = None,
     config: EngineConfig | None = None,
     reduce: bool = True,
-    on_episode: Callable[[int], None] | None = None,
+    max_carried_out: int = MAX_CARRIED_OUT,
+    on_episode: Callable[[int, int], None] | None = None,
+    on_reduction: Callable[[str, int], None] | None = None,
 ) -> Report:
-    """Run episodes of drawn actions until one fails in a way not known, or a limit is reached.
+    """Run episodes of drawn actions until a limit is reached; group what failed by cause.
 
-    At least one of ``seconds`` and ``episodes`` is given. ``config`` fixes the configuration;
-    without it each episode draws its own. ``reduce`` minimizes what is found. ``on_episode`` is
-    called with the number of episodes done.
+    At least one of ``seconds`` and ``episodes`` is given; reducing comes on top of ``seconds``,
+    with a bound of its own: ``max_carried_out`` actions a failure. ``config`` fixes the
+    configuration; without it each episode draws its own. ``on_episode`` is called with the
+    numbers of episodes done and failed, ``on_reduction`` with what is being reduced, and its
+    actions left. Interrupted, it returns what it has.
 
     Raises ValueError without a limit or for one that is not above 0, VllmNotInstalled without
     vLLM.
@@ -104,40 +105,73 @@ def fuzz(
         raise ValueError(f"seconds={seconds:g}: must be above 0; raise it")
     release = surface().release.version
     statistics: Counter[str] = Counter()
+    configurations: Counter[str] = Counter()
+    sightings = Sightings()
     begin = time.perf_counter()
-    done = num_actions = 0
-    finding = None
-    known: dict[str, Finding] = {}
-    while finding is None and (episodes is None or done < episodes):
-        if seconds is not None and time.perf_counter() - begin >= seconds:
-            break
-        session, finding = run_numbered_episode(seed, done, config)
-        if finding is not None and finding.known is not None:
-            statistics[f"known: {finding.known}"] += 1
-            known.setdefault(finding.known, finding)
-            finding = None
-        statistics.update(session.statistics)
-        num_actions += len(session.actions)
-        done += 1
-        if on_episode is not None:
-            on_episode(done)
-    if finding is not None and reduce:
-        finding = minimize(finding)
+    done = num_actions = failed = 0
+    interrupted = False
+    try:
+        while episodes is None or done < episodes:
+            if seconds is not None and time.perf_counter() - begin >= seconds:
+                break
+            session, failure = run_numbered_episode(seed, done, config)
+            done += 1
+            statistics.update(session.statistics)
+            configurations.update(traits_of(session.config))
+            num_actions += len(session.actions)
+            if failure is not None:
+                failed += 1
+                sightings.add(failure)
+            if on_episode is not None:
+                on_episode(done, failed)
+    except KeyboardInterrupt:
+        interrupted = True
+    explored = time.perf_counter() - begin
+    findings = findings_of(
+        release,
+        sightings.all(),
+        reduce=reduce and not interrupted,
+        max_carried_out=max_carried_out,
+        progress=on_reduction,
+    )
     return Report(
         seed=seed,
         episodes=done,
         actions=num_actions,
-        seconds=time.perf_counter() - begin,
+        seconds=explored,
         release=release,
         statistics=dict(sorted(statistics.items())),
-        finding=finding,
-        known=tuple(known.values()),
+        configurations=dict(sorted(configurations.items())),
+        failed=failed,
+        findings=findings,
+        interrupted=interrupted,
     )
+
+
+def traits_of(config: EngineConfig) -> list[str]:
+    """Return what was drawn for a configuration, one line a field, contents of requests left out.
+
+    A tight pool is one that does not hold all requests at once.
+    """
+    needed = sum(config.blocks_for(request) for request in config.requests) + 1
+    traits = [
+        f"{field.name}={_shown(getattr(config, field.name))}"
+        for field in attrs.fields(EngineConfig)
+        if field.name not in ("requests", "stored", "num_blocks")
+    ]
+    traits.append(f"requests={len(config.requests)}")
+    traits.append(f"stored={len(config.stored)}")
+    traits.append("pool=tight" if config.num_blocks < needed else "pool=ample")
+    return traits
+
+
+def _shown(value: object) -> str:
+    return str(getattr(value, "value", value))
 
 
 def run_numbered_episode(
     seed: int, number: int, fixed: EngineConfig | None = None
-) -> tuple[Session, Finding | None]:
+) -> tuple[Session, Failure | None]:
     """Run one episode of a seed again, or for the first time."""
     rng = random.Random(f"{seed}/{number}")
     config = draw_config(rng) if fixed is None else fixed
@@ -148,88 +182,27 @@ def run_numbered_episode(
     try:
         run_episode(session, rng)
     except Violation as violation:
-        actions = tuple(session.actions[: session.drain_began])
-        return session, _finding(session, violation, actions, seed, number)
+        return session, _failure(session, violation, seed, number)
     return session, None
 
 
-def _run_filling(config: EngineConfig, seed: int, number: int) -> tuple[Session, Finding]:
+def _run_filling(config: EngineConfig, seed: int, number: int) -> tuple[Session, Failure]:
     """Show a violation that came up while the store was filled, as an episode of its own."""
     session = Session(filling(config))
     try:
         run_in_turn(session)
     except Violation as violation:
-        return session, _finding(session, violation, tuple(session.actions), seed, number)
+        session.drain_began = None  # of several drains, only the last came after the actions
+        return session, _failure(session, violation, seed, number)
     raise AssertionError("filling the store failed once and not again: runs are deterministic")
 
 
-def _finding(
-    session: Session,
-    violation: Violation,
-    actions: tuple[Action, ...],
-    seed: int,
-    number: int,
-) -> Finding:
-    known = known_finding(session, violation)
-    return Finding(
-        identifier=violation.identifier,
-        reason=violation.reason,
-        config=session.config,
-        actions=actions,
+def _failure(session: Session, violation: Violation, seed: int, number: int) -> Failure:
+    return failure_of(
+        session,
+        violation,
+        tuple(session.actions[: session.drain_began]),
+        in_drain=session.drain_began is not None,
         seed=seed,
         episode=number,
-        known=known.name if known else None,
     )
-
-
-def minimize(finding: Finding) -> Finding:
-    """Leave out whatever the failure of the same property does not need.
-
-    Halves, quarters and so on first, then single actions until none can be left out; each
-    candidate is replayed on the real engine. The requests that no action names go as well.
-    """
-    actions = list(finding.actions)
-    size = max(len(actions) // 2, 1)
-    violation = _fails_like(finding, finding.config, actions)
-    if violation is None:
-        return finding
-    while True:
-        shorter = None
-        for start in range(0, len(actions), size):
-            candidate = actions[:start] + actions[start + size :]
-            found = _fails_like(finding, finding.config, candidate)
-            if found is not None:
-                shorter, violation = candidate, found
-                break
-        if shorter is not None:
-            actions = shorter
-        elif size > 1:
-            size = max(size // 2, 1)
-        else:
-            break
-    config = _without_idle_requests(finding, actions)
-    violation = _fails_like(finding, config, actions) or violation
-    return attrs.evolve(
-        finding, config=config, actions=tuple(actions), reason=violation.reason, minimal=True
-    )
-
-
-def _without_idle_requests(finding: Finding, actions: list[Action]) -> EngineConfig:
-    named = {getattr(action, "request", None) for action in actions}
-    config = attrs.evolve(
-        finding.config, requests=tuple(r for r in finding.config.requests if r.name in named)
-    )
-    for request in config.stored:
-        candidate = attrs.evolve(config, stored=tuple(r for r in config.stored if r != request))
-        if _fails_like(finding, candidate, actions) is not None:
-            config = candidate
-    return config if _fails_like(finding, config, actions) is not None else finding.config
-
-
-def _fails_like(finding: Finding, config: EngineConfig, actions: list[Action]) -> Violation | None:
-    """Return the violation of the same property that ``actions`` lead to; None if there is none."""
-    try:
-        replay(config, actions)
-    except Violation as violation:
-        return violation if violation.identifier == finding.identifier else None
-    return None

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 class KnownFinding:
     """A defect of listed releases: what goes wrong, where, and how it is recognized.
 
-    ``place`` names functions of vLLM; ``see`` is the public change that it is next to.
+    ``place`` names functions of vLLM; ``see`` is the public change that it is next to. ``page``
+    is its page in docs/findings, ``consequence`` what it means for a user.
     """
 
     name: str
+    page: str
+    consequence: str
     identifier: str
     releases: tuple[str, ...]
     sentence: str
@@ -81,6 +84,8 @@ def _preempted_after_scheduling(session: Session) -> bool:
 KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
     KnownFinding(
         name="producer load races the device",
+        page="producer-load-races-the-device",
+        consequence="wrong output, silently",
         identifier="V6",
         releases=("0.32.0",),
         sentence=(
@@ -94,6 +99,8 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
     ),
     KnownFinding(
         name="retry of a failed load blocks the queue",
+        page="failed-load-retry-blocks-the-queue",
+        consequence="hang: nothing behind it is scheduled",
         identifier="L2",
         releases=("0.32.0",),
         sentence=(
@@ -109,6 +116,8 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
     ),
     KnownFinding(
         name="loaded tail has no room for its copy",
+        page="loads-that-fill-the-pool",
+        consequence="hang",
         identifier="L2",
         releases=("0.32.0",),
         sentence=(
@@ -122,6 +131,8 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
     ),
     KnownFinding(
         name="copies of one step are chained",
+        page="copies-of-one-step-are-chained",
+        consequence="wrong output, silently",
         identifier="V5",
         releases=("0.32.0",),
         sentence=(
@@ -140,6 +151,8 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
     *(
         KnownFinding(
             name="keys of a withdrawn chunk stay",
+            page="keys-of-a-withdrawn-chunk-stay",
+            consequence="wrong output, silently",
             identifier=identifier,
             releases=("0.32.0",),
             sentence=(

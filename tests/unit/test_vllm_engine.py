@@ -13,11 +13,9 @@ import typer.testing
 from cowtail.cli import app, common
 from cowtail.cli.fuzz_vllm import verdict_of
 from cowtail.impl.vllm_engine import fuzz, launch, releases
-from cowtail.impl.vllm_engine.config import EngineConfig, RunLoad, config_from_scope
+from cowtail.impl.vllm_engine.config import EngineConfig, config_from_scope
 from cowtail.impl.vllm_engine.memory import Memory, line_of
-from cowtail.impl.vllm_engine.regression import regression
 from cowtail.impl.vllm_engine.store import NOT_FOUND, Store, Transport
-from cowtail.models.actions import Action, Submit
 from cowtail.models.scope import RequestSpec, Role, Scope, full_attention, mamba
 from cowtail.spec.exploration import Verdict
 
@@ -175,8 +173,13 @@ def test_what_the_command_cannot_do_is_one_line_and_nothing_is_written(
     assert not out.exists()
 
 
-def report_of(statistics: dict[str, int], finding: fuzz.Finding | None = None) -> fuzz.Report:
-    return fuzz.Report(1, 1, 1, 1.0, "0.32.0", statistics, finding)
+def report_of(statistics: dict[str, int], *findings: fuzz.Finding) -> fuzz.Report:
+    return fuzz.Report(1, 1, 1, 1.0, "0.32.0", statistics, {}, len(findings), findings)
+
+
+def finding_of(known: str | None) -> fuzz.Finding:
+    failure = fuzz.Failure("S1", "made up", CONFIG, (), 1, 0, known)
+    return fuzz.Finding("0.32.0", failure, failure, times=1, minimal=True)
 
 
 @pytest.mark.parametrize("event", fuzz.REQUIRED_EVENTS)
@@ -187,16 +190,17 @@ def test_a_run_holds_only_if_each_required_event_happened(event: str) -> None:
     assert never.missing == (event,)
     assert verdict_of(never) is Verdict.UNDETERMINED
     assert verdict_of(report_of({})) is Verdict.UNDETERMINED
-    finding = fuzz.Finding("S1", "made up", CONFIG, (), 1, 0)
-    assert verdict_of(report_of({}, finding)) is Verdict.VIOLATED
+    assert verdict_of(attrs.evolve(report_of(seen), interrupted=True)) is Verdict.UNDETERMINED
 
 
-@pytest.mark.parametrize("actions", [(), (RunLoad(0),), (Submit("a"), RunLoad(1, failed=True))])
-def test_a_test_of_any_finding_is_python_whatever_its_reason(actions: tuple[Action, ...]) -> None:
-    reason = 'A: KeyError("C:\\new"): """\nand more'
-    namespace: dict[str, Any] = {}
-    exec(regression(fuzz.Finding("A", reason, CONFIG, actions, 1, 0)), namespace)
-    assert (namespace["CONFIG"], namespace["ACTIONS"]) == (CONFIG, actions)
+def test_a_run_fails_on_any_finding_or_if_asked_on_new_ones_only() -> None:
+    seen = dict.fromkeys(fuzz.REQUIRED_EVENTS, 1)
+    new, known = finding_of(None), finding_of("a known one")
+    assert verdict_of(report_of({}, new)) is Verdict.VIOLATED
+    assert verdict_of(report_of(seen, known)) is Verdict.VIOLATED
+    assert verdict_of(report_of(seen, known), "ignore") is Verdict.HOLDS
+    assert verdict_of(report_of({}, known), "ignore") is Verdict.UNDETERMINED
+    assert verdict_of(report_of(seen, known, new), "ignore") is Verdict.VIOLATED
 
 
 @pytest.mark.parametrize(

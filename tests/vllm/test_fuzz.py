@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.config import EngineConfig
-from cowtail.impl.vllm_engine.episodes import MAX_ACTIONS, replay
-from cowtail.impl.vllm_engine.fuzz import Report, fuzz, minimize, run_numbered_episode
+from cowtail.impl.vllm_engine.episodes import replay
+from cowtail.impl.vllm_engine.failures import Failure, attempt
+from cowtail.impl.vllm_engine.fuzz import fuzz, run_numbered_episode
+from cowtail.impl.vllm_engine.reduction import reduce_failure
 from cowtail.impl.vllm_engine.surface import surface
 from cowtail.models.actions import Action
 
@@ -20,8 +21,8 @@ pytestmark = pytest.mark.vllm
 
 
 def test_a_seeded_run_finds_nothing_that_is_not_known() -> None:
-    report = fuzz(seed=1, episodes=150)
-    assert report.finding is None, report.finding
+    report = fuzz(seed=1, episodes=150, reduce=False)
+    assert not report.new, report.new
     for event in (
         "tails handed off at finish",
         "tails handed off by CoW",
@@ -87,39 +88,60 @@ def release_after_the_first_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "update_connector_output", release)
 
 
-def violated(config: EngineConfig, actions: Sequence[Action]) -> str | None:
-    """Return the identifier of the property that ``actions`` violate; None if none is."""
-    try:
-        replay(config, actions)
-    except Violation as violation:
-        return violation.identifier
-    return None
+def failure_of(config: EngineConfig, actions: Sequence[Action]) -> Failure | None:
+    return attempt(config, actions).failure
 
 
-def found(monkeypatch: pytest.MonkeyPatch, *, reduce: bool) -> Report:
-    release_after_the_first_rank(monkeypatch)
-    return fuzz(seed=2, episodes=20, reduce=reduce)
-
-
-def test_a_planted_defect_is_found_and_no_action_can_be_left_out(
+def test_a_planted_defect_is_one_finding_and_no_action_can_be_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    finding = found(monkeypatch, reduce=True).finding
-    assert finding is not None
-    assert finding.identifier == "S9"
+    release_after_the_first_rank(monkeypatch)
+    report = fuzz(seed=2, episodes=60)
+    assert report.failed > 20
+    (finding,) = report.new
+    assert finding.times > 20
     assert finding.minimal
-    assert len(finding.actions) <= 10 < MAX_ACTIONS
-    with pytest.raises(Violation) as caught:
-        replay(finding.config, finding.actions)
-    assert caught.value.reason == finding.reason
-    for index in range(len(finding.actions)):
-        fewer = finding.actions[:index] + finding.actions[index + 1 :]
-        assert violated(finding.config, fewer) != "S9", f"{finding.actions[index]} is not needed"
+    failure = finding.failure
+    assert failure.identifier == "S9"
+    assert len(failure.actions) == 6
+    assert len(failure.config.requests) == 1
+    again = failure_of(failure.config, failure.actions)
+    assert again is not None
+    assert again.reason == failure.reason
+    for index in range(len(failure.actions)):
+        fewer = failure.actions[:index] + failure.actions[index + 1 :]
+        other = failure_of(failure.config, fewer)
+        assert other is None or other.signature != failure.signature, failure.actions[index]
+
+
+def test_a_reduction_stops_at_its_bound_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    release_after_the_first_rank(monkeypatch)
+    findings = fuzz(seed=2, episodes=10, max_carried_out=20).new
+    assert findings
+    for finding in findings:
+        assert not finding.minimal
+        assert "bound of 20 actions" in finding.why_not_minimal
 
 
 def test_what_cannot_be_repeated_is_not_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
-    finding = found(monkeypatch, reduce=False).finding
-    assert finding is not None
-    monkeypatch.undo()
-    assert minimize(finding) == finding
-    assert not finding.minimal
+    with monkeypatch.context() as planted:
+        release_after_the_first_rank(planted)
+        finding = fuzz(seed=2, episodes=10, reduce=False).new[0]
+    reduced = reduce_failure(finding.found)
+    assert reduced.failure == finding.found
+    assert not reduced.minimal
+    assert "does not repeat it" in reduced.why
+
+
+def test_an_interrupted_run_returns_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    release_after_the_first_rank(monkeypatch)
+
+    def interrupt(done: int, failed: int) -> None:
+        if failed == 3:
+            raise KeyboardInterrupt
+
+    report = fuzz(seed=2, episodes=1000, on_episode=interrupt)
+    assert report.interrupted
+    assert report.failed == 3
+    assert sum(finding.times for finding in report.findings) == 3
+    assert all("not reduced" in finding.why_not_minimal for finding in report.findings)

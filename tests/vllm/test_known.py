@@ -5,7 +5,6 @@ These tests fail when a release no longer shows the defect: then the finding lea
 
 import importlib
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
 import pytest
@@ -13,10 +12,8 @@ import pytest
 from cowtail.impl.vllm_engine import checks
 from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.config import EngineConfig, RunLoad
-from cowtail.impl.vllm_engine.fuzz import Finding
 from cowtail.impl.vllm_engine.known import KNOWN_FINDINGS, known_finding
 from cowtail.impl.vllm_engine.ledger import Ledger
-from cowtail.impl.vllm_engine.regression import regression
 from cowtail.impl.vllm_engine.session import Session
 from cowtail.models.actions import (
     Action,
@@ -285,23 +282,3 @@ def test_a_race_is_known_of_a_producer_whose_frees_do_not_wait(
     assert violation.identifier == "V6"
     session.scheduler.defer_block_free = defers
     assert (name_of(session, violation) == RACE) is known
-
-
-def test_a_finding_becomes_a_test_that_fails_as_long_as_it_is_there() -> None:
-    actions = (Submit("a"), SchedulePass(), RunLoad(0, failed=True), RunLoad(1), Execute())
-    finding = Finding(
-        identifier="L2",
-        reason="not quiescent",
-        config=RETRYING,
-        actions=(*actions, UpdateConnectorOutput()),
-        seed=1,
-        episode=2,
-    )
-    source = regression(finding)
-    assert len(source.splitlines()) <= 40
-    namespace: dict[str, Any] = {}
-    exec(source, namespace)
-    assert namespace["CONFIG"] == RETRYING
-    assert namespace["ACTIONS"] == finding.actions
-    with pytest.raises(Violation, match="L2: not quiescent"):
-        namespace["test_l2_seed_1"]()

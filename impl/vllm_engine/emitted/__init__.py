@@ -1,0 +1,1 @@
+"""What is written beside an emitted test: files that import vLLM, and nothing of ours."""
