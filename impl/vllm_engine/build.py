@@ -7,6 +7,7 @@ client of the lookup socket, which asks the worker's own lookup code directly.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,9 @@ import attrs
 from cowtail.impl.vllm_engine.config import EngineConfig
 from cowtail.impl.vllm_engine.surface import surface
 from cowtail.models.scope import RequestSpec
+
+RUNNER_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
+"""The environment variable from which a scheduler takes the conventions of its runner."""
 
 _ROLES = {"producer": "kv_producer", "consumer": "kv_consumer", "both": "kv_both"}
 
@@ -88,14 +92,22 @@ def build(config: EngineConfig) -> Built:
     Raises VllmNotInstalled where vLLM is missing.
     """
     vllm = surface()
-    vllm_config = _vllm_config(config)
-    kv_cache_config, scheduler_block_size, hash_block_size = _kv_cache_config(config, vllm_config)
     scheduler_class = vllm.AsyncScheduler if config.max_steps_in_flight > 1 else vllm.Scheduler
-    with mock.patch.object(vllm.store_scheduler, "LookupKeyClient", DirectLookup):
+    # What only the V2 runner itself needs (triton) is checked with the configuration; the
+    # scheduler asks again, and only for whose conventions to speak.
+    with mock.patch.dict(os.environ, {RUNNER_VARIABLE: "0"}):
+        vllm_config = _vllm_config(config)
+    kv_cache_config, scheduler_block_size, hash_block_size = _kv_cache_config(config, vllm_config)
+    with (
+        mock.patch.object(vllm.store_scheduler, "LookupKeyClient", DirectLookup),
+        mock.patch.dict(os.environ, {RUNNER_VARIABLE: str(int(config.model_runner == "v2"))}),
+    ):
         scheduler = scheduler_class(
             vllm_config=vllm_config,
             kv_cache_config=kv_cache_config,
-            structured_output_manager=_Absent(accept_tokens=lambda *args: True),
+            structured_output_manager=_Absent(
+                accept_tokens=lambda *args: True, should_advance=lambda *args, **kwargs: False
+            ),
             block_size=scheduler_block_size,
             hash_block_size=hash_block_size,
             log_stats=False,
@@ -104,12 +116,36 @@ def build(config: EngineConfig) -> Built:
         scheduler=scheduler,
         vllm_config=vllm_config,
         kv_cache_config=kv_cache_config,
-        coordinator=vllm.store_coordinator.MooncakeStoreCoordinator.from_kv_cache_config(
-            kv_cache_config, vllm_config, scheduler_block_size, hash_block_size
+        coordinator=_coordinator(
+            config, vllm_config, kv_cache_config, scheduler_block_size, hash_block_size
         ),
         lookup=scheduler.connector.connector_scheduler.client,
         scheduler_block_size=scheduler_block_size,
         hash_block_size=hash_block_size,
+    )
+
+
+def _coordinator(
+    config: EngineConfig,
+    vllm_config: Any,
+    kv_cache_config: Any,
+    scheduler_block_size: int,
+    hash_block_size: int,
+) -> Any:
+    """Build the store's coordinator as the release's own worker does."""
+    vllm = surface()
+    coordinator = vllm.store_coordinator.MooncakeStoreCoordinator
+    if vllm.release.coordinator_from_config:
+        return coordinator.from_kv_cache_config(
+            kv_cache_config, vllm_config, scheduler_block_size, hash_block_size
+        )
+    return coordinator(
+        kv_cache_config.kv_cache_groups,
+        scheduler_block_size=scheduler_block_size,
+        hash_block_size=hash_block_size,
+        use_eagle=config.eagle,
+        retention_interval=kv_cache_config.prefix_cache_retention_interval,
+        dcp_world_size=1,
     )
 
 
@@ -217,9 +253,10 @@ def _kv_cache_config(config: EngineConfig, vllm_config: Any) -> tuple[Any, int, 
     scheduler_block_size, hash_block_size = utils.resolve_kv_cache_block_sizes(
         kv_cache_config, vllm_config
     )
-    # Unset, the store's partial hits would be off without a word.
-    kv_cache_config.hash_block_size = hash_block_size
-    kv_cache_config.cache_hit_alignment_tokens = utils.resolve_cache_hit_alignment_tokens(
-        kv_cache_config, vllm_config, scheduler_block_size, hash_block_size
-    )
+    if vllm.release.alignment_in_kv_cache_config:
+        # Unset, the store's partial hits would be off without a word.
+        kv_cache_config.hash_block_size = hash_block_size
+        kv_cache_config.cache_hit_alignment_tokens = utils.resolve_cache_hit_alignment_tokens(
+            kv_cache_config, vllm_config, scheduler_block_size, hash_block_size
+        )
     return kv_cache_config, scheduler_block_size, hash_block_size

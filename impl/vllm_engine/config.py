@@ -51,7 +51,8 @@ class EngineConfig:
     which Mamba states stay cached: 0 (the release's default) those that a resend can reach,
     None one at every block boundary. ``priority``: the scheduler serves the request with the
     smallest ``RequestSpec.priority`` first and preempts the one with the greatest, instead of
-    first come, first served.
+    first come, first served. ``model_runner`` is whose conventions the scheduler speaks: to "v2"
+    a resumed request is announced as a new one, to "v1" as a cached one.
 
     Raises ValueError, naming the value, the rule and the fix, when the sizes do not fit.
     """
@@ -71,6 +72,7 @@ class EngineConfig:
     priority: bool = False
     failure_code: int = TRANSFER_FAILED
     stored: tuple[RequestSpec, ...] = ()
+    model_runner: str = "v1"
 
     def __attrs_post_init__(self) -> None:
         """Refuse what vLLM would refuse later and less clearly."""
@@ -91,6 +93,8 @@ class EngineConfig:
                 "eagle=True with max_steps_in_flight=2: the asynchronous scheduler schedules "
                 "drafts unasked, which the symbolic device does not compute; turn one of them off"
             )
+        if self.model_runner not in ("v1", "v2"):
+            raise ValueError(f"model_runner={self.model_runner!r}: vLLM has two; use 'v1' or 'v2'")
         if self.retention_interval not in (None, 0):
             raise ValueError(
                 f"retention_interval={self.retention_interval}: only 0 and None are driven; "

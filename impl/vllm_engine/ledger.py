@@ -41,6 +41,15 @@ class OwedJob:
     ranks: list[int]
 
 
+@attrs.frozen
+class BoundaryPut:
+    """One block that a job stores under the hash at ``num_tokens``."""
+
+    group_id: int
+    block_id: int
+    num_tokens: int
+
+
 class Ledger:
     """What the properties need to know beside the engine itself.
 
@@ -162,7 +171,7 @@ class Ledger:
             job = request.store_job_id
             puts = self._boundary_puts(request)
             blocks = {put.block_id for put in puts}
-            if request.token_len_chunk:
+            if request.token_len_chunk or not surface().release.tail_put_by_scheduler:
                 for group, table in enumerate(request.block_ids):
                     if group != MAMBA:
                         blocks.update(block for block in table if block != NULL_BLOCK)
@@ -173,7 +182,9 @@ class Ledger:
             for put in puts:
                 self._note_put(request, put, references, step)
 
-    def _note_put(self, request: Any, put: Any, references: dict[int, int], step: Step) -> None:
+    def _note_put(
+        self, request: Any, put: BoundaryPut, references: dict[int, int], step: Step
+    ) -> None:
         name = request.req_id
         what = f"block {put.block_id} of {name} at {put.num_tokens} tokens"
         if put.block_id == NULL_BLOCK:
@@ -182,10 +193,8 @@ class Ledger:
             self.wrong_handoffs.append(f"{what} is handed off without a reference")
         if put.group_id != MAMBA:
             return
-        if put.num_tokens > request.prefill_end_tokens:
-            self.wrong_handoffs.append(
-                f"{what} is past the end of prefill, {request.prefill_end_tokens}"
-            )
+        if put.num_tokens > (end := getattr(request, surface().release.prefill_end)):
+            self.wrong_handoffs.append(f"{what} is past the end of prefill, {end}")
         handoff = (name, self._generations[name], put.group_id, put.num_tokens)
         if handoff in self._handed_off:
             self.repeated_handoffs.append(f"{what} is handed off a second time")
@@ -194,8 +203,11 @@ class Ledger:
             finished = name in step.scheduled.finished_req_ids
             self.statistics[f"tails handed off {'at finish' if finished else 'by CoW'}"] += 1
 
-    def _boundary_puts(self, request: Any) -> list[Any]:
-        return getattr(request, surface().release.boundary_puts) or []
+    def _boundary_puts(self, request: Any) -> list[BoundaryPut]:
+        """Return what a job stores under an explicit hash, in the order of the release."""
+        return [
+            BoundaryPut(*put) for put in getattr(request, surface().release.boundary_puts) or []
+        ]
 
     def _check_contents(self, request: Any) -> None:
         """Compare a job's boundary blocks with their hashes, its step having been executed."""

@@ -28,7 +28,8 @@ class Rank:
     """One rank: its worker, and the completions on their way to the scheduler.
 
     ``outbox`` are jobs that the rank is done with and has not reported; ``reported_jobs``,
-    ``loaded`` and ``failed_loads`` wait for the next step output that carries reports.
+    ``loaded``, ``failed_loads`` (requests) and ``failed_blocks`` wait for the next step output
+    that carries reports. Which of the two a failed load leaves depends on the release.
     """
 
     index: int
@@ -38,6 +39,7 @@ class Rank:
     reported_jobs: list[int] = attrs.field(factory=list)
     loaded: set[str] = attrs.field(factory=set)
     failed_loads: set[str] = attrs.field(factory=set)
+    failed_blocks: set[int] = attrs.field(factory=set)
 
     @property
     def next_job(self) -> Any:
@@ -54,7 +56,7 @@ class Rank:
     @property
     def has_reports(self) -> bool:
         """Whether something waits for the next step output that carries reports."""
-        return bool(self.reported_jobs or self.loaded or self.failed_loads)
+        return bool(self.reported_jobs or self.loaded or self.failed_loads or self.failed_blocks)
 
     @property
     def is_idle(self) -> bool:
@@ -85,7 +87,10 @@ class Rank:
         (thread,) = self.worker.kv_recv_threads
         refused = self._transfer(thread, failure_code)
         self.loaded |= thread.get_and_clear_finished_requests()
-        self.failed_loads |= thread.get_and_clear_failed_requests()
+        if surface().release.failed_loads_by_request:
+            self.failed_loads |= thread.get_and_clear_failed_requests()
+        else:
+            self.failed_blocks |= thread.get_and_clear_block_ids_with_load_errors()
         return refused
 
     def _transfer(self, thread: Any, failure_code: int | None) -> int:
@@ -102,14 +107,18 @@ class Rank:
         vllm = surface()
         jobs = dict.fromkeys(self.reported_jobs, 1)
         metadata_class = vllm.store_data.MooncakeStoreWorkerMetadata
+        failed: dict[str, Any] = {"invalid_block_ids": set(self.failed_blocks)}
+        if vllm.release.failed_loads_by_request:
+            failed = {"failed_recving": set(self.failed_loads)}
         output = vllm.outputs.KVConnectorOutput(
             finished_recving=set(self.loaded) or None,
-            failed_recving=set(self.failed_loads),
+            **failed,
             kv_connector_worker_meta=metadata_class(completed_saves=jobs) if jobs else None,
         )
         self.reported_jobs.clear()
         self.loaded.clear()
         self.failed_loads.clear()
+        self.failed_blocks.clear()
         return output
 
 
@@ -153,7 +162,8 @@ def _build_rank(config: EngineConfig, built: Built, index: int, transport: Trans
         kv_role=role,
         replicate_config=SimpleNamespace(group_ids=None),
     )
-    receiver = vllm.store_worker.KVCacheStoreRecvingThread(**common, is_hma_required=True)
+    hybrid = {"is_hma_required": True} if vllm.release.failed_loads_by_request else {}
+    receiver = vllm.store_worker.KVCacheStoreRecvingThread(**common, **hybrid)
     # Its constructor opens the store, its sockets and threads; these are the fields that the
     # methods called here read.
     worker = object.__new__(vllm.store_worker.MooncakeStoreWorker)

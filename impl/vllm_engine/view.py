@@ -12,6 +12,8 @@ from typing import Any
 
 import attrs
 
+from cowtail.impl.vllm_engine.surface import surface
+
 _MANAGER_LEFTOVERS = (
     "req_to_blocks",
     "num_cached_block",
@@ -37,6 +39,7 @@ _SCHEDULER_LEFTOVERS = (
     "running",
     "waiting",
     "kv_holding_waiting",
+    "skipped_waiting",
     "deferred_waiting",
     "deferred_frees",
     "finished_recving_kv_req_ids",
@@ -58,6 +61,7 @@ class View:
 
     def __init__(self, scheduler: Any) -> None:
         """Look at ``scheduler``."""
+        self._release = surface().release
         self._scheduler = scheduler
         self._connector = scheduler.connector.connector_scheduler
 
@@ -130,14 +134,21 @@ class View:
         ]
 
     def markers(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Return the registered tails: (request, group) -> (block, boundary in tokens)."""
-        return {
-            (request_id, manager.kv_cache_group_id): (block.block_id, boundary)
-            for manager in self._managers
-            for request_id, (block, boundary) in getattr(
-                manager, "_producer_partial_tail_reqs", {}
-            ).items()
-        }
+        """Return the registered tails: (request, group) -> (block, boundary in tokens).
+
+        A release whose markers leave the block out means the one that the table has there.
+        """
+        markers = {}
+        for manager in self._managers:
+            registered = getattr(manager, "_producer_partial_tail_reqs", {})
+            for request_id, marker in registered.items():
+                if self._release.marker_has_block:
+                    block, boundary = marker
+                else:
+                    boundary = marker
+                    block = manager.req_to_blocks[request_id][boundary // manager.block_size]
+                markers[request_id, manager.kv_cache_group_id] = (block.block_id, boundary)
+        return markers
 
     def has_marker(self, request_id: str) -> bool:
         """Whether a request has registered a tail that nobody has taken yet."""
@@ -149,7 +160,7 @@ class View:
 
     def blocked_head(self) -> Any:
         """Return the first of the waiting requests that load or have loaded; None if none do."""
-        queue = self._scheduler.kv_holding_waiting
+        queue = getattr(self._scheduler, self._release.blocked_queue)
         return queue.peek_request() if queue else None
 
     @property
