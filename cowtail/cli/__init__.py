@@ -9,6 +9,7 @@ from cowtail.cli.doctor import doctor
 from cowtail.cli.draw import draw
 from cowtail.cli.explore import explore
 from cowtail.cli.faults import faults
+from cowtail.cli.finding import finding
 from cowtail.cli.fuzz import fuzz
 from cowtail.cli.hit import hit
 from cowtail.cli.replay import reduce, replay
@@ -23,5 +24,5 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-for each in (fuzz, explore, draw, replay, reduce, faults, hit, doctor):
+for each in (fuzz, explore, draw, replay, reduce, finding, faults, hit, doctor):
     app.command(epilog=common.EXITS)(each)

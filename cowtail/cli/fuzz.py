@@ -53,6 +53,10 @@ def fuzz(
         str,
         typer.Option("--known", help="Whether known findings of vLLM fail: count or ignore."),
     ] = "count",
+    others: Annotated[
+        bool,
+        typer.Option("--others/--no-others", help="Replay findings on the other vLLM releases."),
+    ] = True,
     out: common.Out = Path("out"),
     quiet: common.Quiet = False,
 ) -> None:
@@ -74,7 +78,7 @@ def fuzz(
     max_seconds = _seconds(seconds, minutes)
     common.writable(out)
     if target == "vllm":
-        fuzz_vllm(seed, max_seconds, examples, fault, device, release, known, out, quiet)
+        fuzz_vllm(seed, max_seconds, examples, fault, device, release, known, others, out, quiet)
     if release is not None:
         common.fail(f"--release {release}: only vLLM has releases; use --target vllm")
     if examples is None and max_seconds is None:

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from cowtail.cli import common
 from cowtail.harness.findings.folder import PYTEST_INI, write_finding_folder
+from cowtail.harness.findings.other_releases import NOT_SHOWN, SHOWN, answers, complete
 from cowtail.spec.exploration import Verdict
 from cowtail.spec.files import write_text
 
@@ -41,12 +42,14 @@ def fuzz_vllm(
     device: str,
     release: str | None,
     known: str,
+    others: bool,
     out: Path,
     quiet: bool,
 ) -> NoReturn:
     """Fuzz vLLM until a bound is reached; group what fails by cause; exit.
 
-    ``release`` runs in a subprocess if it is not the installed one.
+    ``release`` runs in a subprocess if it is not the installed one. With ``others``, what is
+    found is replayed on all other releases at hand.
 
     A run in which something that must happen never did is undetermined. Each finding is left
     under ``out/findings`` as a folder of its own.
@@ -68,12 +71,15 @@ def fuzz_vllm(
         seconds = DEFAULT_SECONDS
     if release is not None and not is_installed(release):
         words: list[object] = ["-m", "cowtail", "fuzz", "--target", "vllm", "--release", release]
-        words += ["--seed", seed, "--known", known, "--out", out]
+        words += ["--seed", seed, "--known", known, "--out", out, "--no-others"]
         words += [] if seconds is None else ["--seconds", seconds]
         words += [] if episodes is None else ["--examples", episodes]
         words += ["--quiet"] if quiet else []
         with common.complaining(VllmNotInstalled):
-            raise typer.Exit(run_in_release(release, [str(word) for word in words]))
+            code = run_in_release(release, [str(word) for word in words])
+        if others:
+            _ask_others(out, quiet)
+        raise typer.Exit(code)
     with (
         common.complaining(VllmNotInstalled),
         _progress(quiet, seconds, episodes) as (on_episode, on_reduction),
@@ -99,6 +105,8 @@ def fuzz_vllm(
         write_text(path, json.dumps(_as_json(report, verdict, facts), indent=2) + "\n")
     typer.echo(f"wrote {path}" + (f" and {out / 'findings'}" if facts else ""))
     _print_findings(report)
+    if others:
+        _ask_others(out, quiet)
     again = ["fuzz", "--target", "vllm", "--release", report.release, "--seed", seed]
     again += ["--examples", report.episodes]
     again += ["--known", known] if known != "count" else []
@@ -206,6 +214,31 @@ def _remove_stale(root: Path, names: Sequence[str]) -> None:
                 (folder / written).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # somebody has put something else there
                 folder.rmdir()
+
+
+def _ask_others(out: Path, quiet: bool) -> None:
+    """Replay what was found on all other releases at hand; note and print what they do."""
+    folders = sorted(path.parent for path in (out / "findings").glob("*/finding.json"))
+    facts = {each: json.loads((each / "finding.json").read_text("utf-8")) for each in folders}
+    if not facts:
+        return
+    found_in = {str(each["release"]) for each in facts.values()}
+    answered = answers(
+        [each / "trace.jsonl" for each in folders],
+        without=sorted(found_in),
+        progress=None if quiet else lambda each: typer.echo(f"replaying on {each}", err=True),
+    )
+    rows = []
+    for each in folders:
+        with common.complaining(OSError):
+            shown = complete(each, answered[each / "trace.jsonl"])
+        rows.append((each.name, *(_in_short(what) for what in shown.values())))
+    releases = sorted(found_in.union(*answered.values()))
+    typer.echo(common.table([("", *releases), *rows]))
+
+
+def _in_short(what: str) -> str:
+    return {SHOWN: "shown", NOT_SHOWN: "-"}.get(what, what.partition(":")[0])
 
 
 _HEADINGS = ("", "property", "finding", "seen", "actions", "consequence")

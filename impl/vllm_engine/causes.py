@@ -47,7 +47,7 @@ class Sightings:
         self._times[signature] = self._times.get(signature, 0) + 1
         kept = self._kept.setdefault(signature, [])
         kept.append(failure)
-        kept.sort(key=lambda each: (len(each.actions), each.episode))
+        kept.sort(key=lambda each: len(each.actions))
         del kept[MAX_KEPT:]
 
     def all(self) -> tuple[Sighting, ...]:

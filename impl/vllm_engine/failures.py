@@ -42,15 +42,15 @@ class Failure:
 
     ``actions`` are those before the final drain; a replay drains again, and ``in_drain`` says
     that it failed only there. ``known`` is the name of the known finding that it is, if any.
-    ``seed`` and ``episode`` say which run found it.
+    ``seed`` and ``episode`` say which run found it, None if somebody wrote it down.
     """
 
     identifier: str
     reason: str
     config: EngineConfig
     actions: tuple[Action, ...]
-    seed: int = 0
-    episode: int = 0
+    seed: int | None = None
+    episode: int | None = None
     known: str | None = None
     in_drain: bool = False
 
@@ -116,8 +116,8 @@ def failure_of(
     actions: tuple[Action, ...],
     *,
     in_drain: bool,
-    seed: int = 0,
-    episode: int = 0,
+    seed: int | None = None,
+    episode: int | None = None,
 ) -> Failure:
     """Return a violation as a failure, recognized if it is known."""
     known = known_finding(session, violation)

@@ -137,7 +137,7 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
         releases=("0.32.0",),
         sentence=(
             "A request admitted in the pass in which another one has just taken a private copy "
-            "can hit inside that copy, where an attention block is smaller than a Mamba block. "
+            "can hit inside that copy, where the attention group finds more than the Mamba group. "
             "Both copies run in one indexed assignment that reads all sources first: the second "
             "copies what was in the block before."
         ),

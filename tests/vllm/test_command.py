@@ -37,7 +37,7 @@ def test_a_run_that_saw_too_little_is_undetermined_and_says_what_is_missing(
 
 
 def test_a_run_that_saw_everything_holds_but_for_what_is_known(tmp_path: Path) -> None:
-    result = fuzz(tmp_path, "--examples", "150", "--known", "ignore")
+    result = fuzz(tmp_path, "--examples", "150", "--known", "ignore", "--no-others")
     assert result.exit_code == common.HOLDS, result.output
     assert "never happened" not in result.stdout
     assert "configurations: " in result.stdout
@@ -57,7 +57,7 @@ def test_a_new_finding_leaves_a_folder_with_a_test_that_stands_alone(
     stale.write_text("of an earlier run")
     with monkeypatch.context() as planted:
         keep_every_pin(planted)
-        result = fuzz(tmp_path, "--examples", "20", "--seed", "2")
+        result = fuzz(tmp_path, "--examples", "20", "--seed", "2", "--no-others")
         assert result.exit_code == common.VIOLATED, result.output
         report = json.loads((tmp_path / "fuzz-vllm.json").read_text())
         folder = tmp_path / "findings" / "001"

@@ -137,7 +137,7 @@ def test_an_emitted_test_needs_nothing_but_pytest_and_vllm(tmp_path: Path) -> No
         timeout=240,
     )
     assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout + run.stderr
-    assert "AssertionError: V5: c reads wrong KV" in run.stdout
+    assert "Violation: V5: c reads wrong KV" in run.stdout
     assert "cowtail" not in (tmp_path / "findings" / "001" / DRIVER).read_text()
     lines = (tmp_path / "findings" / "001" / "test_finding.py").read_text().splitlines()
     assert len(lines) <= 60
@@ -148,7 +148,7 @@ def test_the_driver_passes_where_nothing_is_wrong(driver: Any) -> None:
     engine = engine_of(driver, attrs.evolve(CHAINED, requests=CHAINED.requests[:2]))
     engine.run("submit(a) submit(b)", watching="V5")
     engine = engine_of(driver, CHAINED)
-    with pytest.raises(AssertionError, match=r"^V5: c reads wrong KV"):
+    with pytest.raises(driver.Violation, match=r"^V5: c reads wrong KV"):
         engine.run("submit(a) submit(b) submit(c)", watching="V5")
 
 

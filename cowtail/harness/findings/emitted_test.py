@@ -37,7 +37,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from vllm_driver import Engine, Request  # noqa: E402
+from vllm_driver import Engine, Request
 
 ACTIONS = """
 {actions}
@@ -51,6 +51,8 @@ def test_{name}() -> None:
     engine.run(ACTIONS, watching="{watching}")
 '''
 _WIDTH = 96
+MAX_SUMMARY = 280
+"""Characters of the sentence that a test begins with; what hangs can leave long lists behind."""
 _RUN = 4
 """Letters repeated as often as this are written as a product."""
 
@@ -87,7 +89,7 @@ def emitted_test(trace: VllmTrace) -> str:
     )
     lines = [f"{field}={_expression(value)}," for field, value in settings.items()]
     return _TEMPLATE.format(
-        summary=_in_docstring(_filled(f"{trace.property} on vLLM {trace.release}: {trace.reason}")),
+        summary=_in_docstring(_filled(_summary(trace))),
         about=_filled(_about(trace)),
         actions="\n".join(textwrap.wrap(actions_text(trace), width=_WIDTH, break_long_words=False)),
         name=name,
@@ -96,12 +98,22 @@ def emitted_test(trace: VllmTrace) -> str:
     )
 
 
+def _summary(trace: VllmTrace) -> str:
+    return textwrap.shorten(
+        f"{trace.property} on vLLM {trace.release}: {trace.reason}", MAX_SUMMARY, placeholder=" …"
+    )
+
+
 def _about(trace: VllmTrace) -> str:
+    found = (
+        f" Found by `cowtail fuzz --target vllm`, seed {trace.seed}, episode {trace.episode}."
+        if trace.seed is not None
+        else ""
+    )
     known = f" It is known: {trace.known}." if trace.known else ""
     return (
         f"Needs pytest, vLLM, and {DRIVER} beside it. Fails as long as vLLM does this, here or "
-        f"while all runs to rest afterwards; passes where it is mended. Found by `cowtail fuzz "
-        f"--target vllm`, seed {trace.seed}, episode {trace.episode}.{known}"
+        f"while all runs to rest afterwards; passes where it is mended.{found}{known}"
     )
 
 

@@ -20,6 +20,7 @@ from cowtail.harness.findings.emitted_test import (
     driver_source,
     emitted_test,
 )
+from cowtail.harness.findings.other_releases import SHOWN, release_lines
 from cowtail.harness.findings.places import places_of
 from cowtail.harness.findings.story import tell
 from cowtail.harness.findings.trace import VllmTrace, dump_vllm_trace
@@ -30,9 +31,6 @@ from cowtail.spec.files import write_text
 
 PYTEST_INI = "[pytest]\naddopts = --import-mode=importlib\n"
 """Written beside the folders: their tests have one name, so they are told apart by their paths."""
-
-SHOWN, NOT_SHOWN = "shows it", "does not show it"
-"""What a release does with a reduced trace; a reason why it was not run is the third answer."""
 
 
 def trace_of(finding: Finding) -> VllmTrace:
@@ -94,10 +92,8 @@ def why_not_shown_by_driver(trace: VllmTrace) -> str | None:
         settings[name] = [request(spec) for spec in settings.get(name, ())]
     try:
         vllm_driver.Engine(**settings).run(actions_text(trace), watching=trace.property)
-    except AssertionError as error:
-        if str(error).startswith(f"{trace.property}: "):
-            return None
-        return None if trace.property == "A" else f"the driver of tests fails otherwise: {error}"
+    except vllm_driver.Violation:
+        return None
     except Exception as error:
         if trace.property == "A":
             return None
@@ -159,9 +155,9 @@ def report(
         f"**Consequence** {finding.consequence}",
         "",
         *([known.sentence, ""] if known else []),
-        f"**Seen** {finding.times:,} times; first shown by seed {trace.seed}, episode "
-        f"{trace.episode}, in {len(finding.found.actions)} actions; reduced to "
-        f"{len(trace.actions)}{then}. {_minimality(finding)}",
+        f"**Seen** {finding.times:,} times, first in {len(finding.found.actions)} actions"
+        + (f" (seed {trace.seed}, episode {trace.episode})" if trace.seed is not None else "")
+        + f"; reduced to {len(trace.actions)}{then}. {_minimality(finding)}",
         "",
         "## Configuration",
         "",
@@ -185,7 +181,7 @@ def report(
         "",
         "## Releases",
         "",
-        *(f"- {release}: {what}" for release, what in sorted(releases.items())),
+        *release_lines(releases),
         "",
         "## Run it",
         "",

@@ -6,7 +6,7 @@ it stands for, a Mamba block the prefix that its state summarises; so every read
 key can be compared with the prefix that it is meant for. Tokens are characters.
 
     engine = Engine(requests=[Request("a", "x" * 44)])
-    engine.run("submit(a) step() run_to_rest()", watching="V5")  # raises AssertionError
+    engine.run("submit(a) step() run_to_rest()", watching="V5")  # raises Violation
 
 The connector's threads are built and never started: the caller decides when a rank takes the
 head of its queue. As in the worker, a step's copies come before its forward pass, and read all
@@ -75,6 +75,10 @@ class Request:
     def tokens(self) -> str:
         """The prompt and all that is sampled after it."""
         return self.prompt + (self.output or "z" * self.max_tokens)[: self.max_tokens]
+
+
+class Violation(AssertionError):
+    """The property that is watched does not hold."""
 
 
 class Off(SimpleNamespace):
@@ -328,7 +332,7 @@ class Engine:
     def run(self, actions: str, watching: str = "") -> None:
         """Carry out actions, as in ``submit(a) step()``, then run to rest.
 
-        What is not possible is left out. Raises AssertionError as soon as the property called
+        What is not possible is left out. Raises Violation as soon as the property called
         ``watching`` does not hold, whatever exception vLLM raises if it is "A".
         """
         self.watching = watching
@@ -718,7 +722,7 @@ class Engine:
         self.wrong.setdefault(identifier, why)
 
     def check(self) -> None:
-        """Raise AssertionError if the property that is watched does not hold."""
+        """Raise Violation if the property that is watched does not hold."""
         state = {
             "S1": self._references, "S2": self._key_map, "S3": self._keyed_contents,
             "S9": self._pins, "S10": self._markers,
@@ -726,7 +730,8 @@ class Engine:
         why = self.wrong.get(self.watching)
         if why is None and self.watching in state:
             why = state[self.watching]()
-        assert why is None, f"{self.watching}: {why}"
+        if why is not None:
+            raise Violation(f"{self.watching}: {why}")
 
     def _references(self) -> str | None:
         """S1: as many references as owners; the free list is what has none."""
