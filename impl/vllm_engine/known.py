@@ -81,13 +81,16 @@ def _preempted_after_scheduling(session: Session) -> bool:
     return session.config.priority and bool(session.ledger.keys_of_preempted)
 
 
+_ALL = ("0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0")
+"""The releases on which every kept trace was replayed (`tests/vllm/findings`)."""
+
 KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
     KnownFinding(
         name="producer load races the device",
         page="producer-load-races-the-device",
         consequence="wrong output, silently",
         identifier="V6",
-        releases=("0.32.0",),
+        releases=_ALL,
         sentence=(
             "A kv_producer looks up and loads like any other role, but freed blocks wait for "
             "the steps in flight only where the role consumes: with two steps in flight a load "
@@ -102,7 +105,7 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
         page="failed-load-retry-blocks-the-queue",
         consequence="hang: nothing behind it is scheduled",
         identifier="L2",
-        releases=("0.32.0",),
+        releases=_ALL[1:],
         sentence=(
             "With kv_load_failure_policy=recompute, a request whose load failed frees its blocks "
             "but keeps its place among the in-flight prefills: its retry has to fit beside its "
@@ -119,7 +122,7 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
         page="loads-that-fill-the-pool",
         consequence="hang",
         identifier="L2",
-        releases=("0.32.0",),
+        releases=_ALL,
         sentence=(
             "What is reserved for loads in flight leaves out the copy-on-write that a request "
             "needs once it has loaded a tail inside a block: loads that fill the pool wait for "
@@ -134,7 +137,7 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
         page="copies-of-one-step-are-chained",
         consequence="wrong output, silently",
         identifier="V5",
-        releases=("0.32.0",),
+        releases=_ALL,
         sentence=(
             "A request admitted in the pass in which another one has just taken a private copy "
             "can hit inside that copy, where the attention group finds more than the Mamba group. "
@@ -154,7 +157,7 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
             page="keys-of-a-withdrawn-chunk-stay",
             consequence="wrong output, silently",
             identifier=identifier,
-            releases=("0.32.0",),
+            releases=_ALL,
             sentence=(
                 "With priority scheduling, a pass may preempt a request that it has scheduled "
                 "already. Its chunk is withdrawn, but the prefix-cache keys registered for it "

@@ -348,9 +348,19 @@ def _fails(action: Action) -> bool:
 def _place(error: Exception) -> str:
     """Return an exception with the innermost place it was raised at, as one line."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    module = frame.filename.partition("site-packages/")[2] or frame.filename
+    module = place_in_release(frame.filename)
     message = str(error) or frame.line
     return f"{type(error).__name__} in {frame.name} ({module}:{frame.lineno}): {message}"
+
+
+def place_in_release(path: str) -> str:
+    """Return a path of vLLM's code as it is below the folder that holds the package.
+
+    >>> place_in_release("/opt/cache/vllm/0.29.0/vllm/v1/core/block_pool.py")
+    'vllm/v1/core/block_pool.py'
+    """
+    _, package, inner = path.rpartition("/vllm/")
+    return package[1:] + inner
 
 
 def filling(config: EngineConfig) -> EngineConfig:

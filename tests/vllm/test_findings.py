@@ -12,6 +12,8 @@ import pytest
 
 from cowtail.harness.findings.emitted_test import DRIVER, driver_settings
 from cowtail.harness.findings.folder import PYTEST_INI, write_finding_folder
+from cowtail.harness.findings.other_releases import SHOWN
+from cowtail.harness.findings.page import facts_of, kept_folders
 from cowtail.harness.findings.places import located, places_of
 from cowtail.harness.findings.story import tell
 from cowtail.harness.findings.trace import VllmTrace, read_vllm_trace
@@ -19,6 +21,8 @@ from cowtail.impl.vllm_engine.causes import Finding
 from cowtail.impl.vllm_engine.config import EngineConfig, RunLoad
 from cowtail.impl.vllm_engine.failures import Failure, attempt
 from cowtail.impl.vllm_engine.fuzz import run_numbered_episode
+from cowtail.impl.vllm_engine.launch import output_in_release, runnable_releases
+from cowtail.impl.vllm_engine.releases import DEFAULT_RELEASE, RELEASES
 from cowtail.impl.vllm_engine.session import Session
 from cowtail.models.actions import Action, SchedulePass, Submit
 from cowtail.models.scope import RequestSpec
@@ -210,3 +214,20 @@ def test_failures_of_one_signature_are_told_apart_by_what_they_need() -> None:
     assert attrs.evolve(failure, known=None).signature.place == (
         "R reads wrong KV on rank N: slot N of block N"
     )
+
+
+OTHERS = tuple(release.version for release in RELEASES if release.version != DEFAULT_RELEASE)
+
+
+@pytest.mark.parametrize("release", OTHERS)
+def test_on_another_release_driver_and_kept_findings_are_the_same(release: str) -> None:
+    """What each finding.json says of the release holds there, by its own emitted test."""
+    if release not in runnable_releases():
+        pytest.skip(f"vLLM {release} is not in the cache: cowtail vllm fetch {release}")
+    words = ["-m", "pytest", "-q", "-m", "vllm", "-k", "the_driver or test_finding.py"]
+    here = Path(__file__)
+    output = output_in_release(release, [*words, str(here), str(here.parent / "findings")])
+    kept = kept_folders(here.parents[2])
+    shown = sum(facts_of(folder)["releases"][release] == SHOWN for folder in kept)
+    assert f"{shown} xfailed" in output
+    assert "failed," not in output.replace("xfailed,", "")

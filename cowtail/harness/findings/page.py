@@ -109,13 +109,17 @@ def _section(folder: Path, heading: str) -> list[str]:
 
 
 def releases_text(releases: Mapping[str, str]) -> str:
-    """Return which releases show a finding, which do not, and which were not asked."""
+    """Return which releases show a finding, which do not, and what others do instead."""
     shown = [release for release, what in sorted(releases.items()) if what == SHOWN]
     fine = [release for release, what in sorted(releases.items()) if what == NOT_SHOWN]
-    other = [release for release in sorted(releases) if release not in (*shown, *fine)]
+    other = [
+        f"; {release} {what.partition(':')[0]}"
+        for release, what in sorted(releases.items())
+        if release not in (*shown, *fine)
+    ]
     text = ", ".join(shown) or "none"
     text += f"; not {', '.join(fine)}" if fine else ""
-    return text + (f"; not run: {', '.join(other)}" if other else "")
+    return text + "".join(other)
 
 
 def index(folders: Sequence[Path]) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from cowtail.harness.findings.trace import VllmTrace
 from cowtail.impl.vllm_engine.failures import attempt
 from cowtail.impl.vllm_engine.known import KNOWN_FINDINGS
+from cowtail.impl.vllm_engine.session import place_in_release
 
 MAX_PLACES = 8
 """How many functions are named."""
@@ -51,7 +52,8 @@ def places_of(trace: VllmTrace) -> list[str]:
     count = Counter((file, function) for file, function, _ in only)
     first = {(file, function): line for file, function, line in sorted(only, reverse=True)}
     return [
-        f"`{function}` ({_short(file)}:{first[file, function]}), {lines} lines that run only here"
+        f"`{function}` ({place_in_release(file)}:{first[file, function]}), "
+        f"{lines} lines that run only here"
         for (file, function), lines in sorted(count.items(), key=lambda item: (-item[1], item[0]))
     ][:MAX_PLACES]
 
@@ -66,12 +68,8 @@ def located(name: str) -> str | None:
         found = vars(holder).get(attribute) if holder is not None else None
         if inspect.isfunction(found) and found.__module__ == module_name:
             code = inspect.unwrap(found).__code__
-            return f"`{name}` ({_short(code.co_filename)}:{code.co_firstlineno})"
+            return f"`{name}` ({place_in_release(code.co_filename)}:{code.co_firstlineno})"
     return None
-
-
-def _short(file: str) -> str:
-    return file.rpartition("site-packages" + os.sep)[2].removeprefix(os.sep)
 
 
 def _lines(trace: VllmTrace, actions: Sequence[Any]) -> set[_Line]:

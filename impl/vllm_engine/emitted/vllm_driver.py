@@ -22,7 +22,6 @@ for _name, _value in {
     "HF_HUB_OFFLINE": "1",
     "VLLM_LOGGING_LEVEL": "CRITICAL",
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_USE_V2_MODEL_RUNNER": "0",
 }.items():
     os.environ.setdefault(_name, _value)
 
@@ -58,6 +57,10 @@ from vllm.v1.request import RequestStatus
 ATTENTION, MAMBA, NULL = 0, 1, 0
 MAX_DRAIN, MAX_EMPTY_PASSES = 2000, 20
 STEP = ("schedule_pass", "execute", "update_from_output")
+RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
+# Releases up to 0.31 differ in how these are spelled; the driver goes by what is there.
+OLD_STORE = not hasattr(coordinator.MooncakeStoreCoordinator, "from_kv_cache_config")
+FAILED_BY_BLOCK = not hasattr(worker.KVCacheStoreRecvingThread, "get_and_clear_failed_requests")
 kv_cache_utils.init_none_hash(sha256)
 
 
@@ -133,6 +136,7 @@ class Engine:
         recompute_failed_loads: bool = False,
         priority: bool = False,
         failure_code: int = -800,
+        model_runner: str = "v1",
         store: dict[str, Any] | None = None,
         prefixes: dict[bytes, str] | None = None,
     ) -> None:
@@ -174,6 +178,7 @@ class Engine:
         config = self.config
         asynchronous = config.max_steps_in_flight > 1
         max_model_len = self.longest + math.lcm(*self.sizes)
+        os.environ[RUNNER] = "0"  # what only the V2 runner itself needs is checked here
         vllm_config = VllmConfig(
             scheduler_config=SchedulerConfig(
                 max_num_seqs=max(len(self.specs), 1),
@@ -249,23 +254,40 @@ class Engine:
         )
         sizes = kv_cache_utils.resolve_kv_cache_block_sizes(self.kv_config, vllm_config)
         self.block_size, self.hash_size = sizes
-        self.kv_config.hash_block_size = self.hash_size
-        self.kv_config.cache_hit_alignment_tokens = (
-            kv_cache_utils.resolve_cache_hit_alignment_tokens(self.kv_config, vllm_config, *sizes)
-        )
+        if not OLD_STORE:
+            self.kv_config.hash_block_size = self.hash_size
+            self.kv_config.cache_hit_alignment_tokens = (
+                kv_cache_utils.resolve_cache_hit_alignment_tokens(
+                    self.kv_config, vllm_config, *sizes
+                )
+            )
+        os.environ[RUNNER] = str(int(config.model_runner == "v2"))
         with mock.patch.object(scheduler, "LookupKeyClient", Lookup):
             self.scheduler: Any = (AsyncScheduler if asynchronous else Scheduler)(
                 vllm_config=vllm_config,
                 kv_cache_config=self.kv_config,
-                structured_output_manager=Off(accept_tokens=lambda *_: True),
+                structured_output_manager=Off(
+                    accept_tokens=lambda *_: True, should_advance=lambda *_, **__: False
+                ),
                 block_size=self.block_size,
                 hash_block_size=self.hash_size,
                 log_stats=False,
             )
         self.connector = self.scheduler.connector.connector_scheduler
-        self.coordinator = coordinator.MooncakeStoreCoordinator.from_kv_cache_config(
-            self.kv_config, vllm_config, *sizes
-        )
+        store_coordinator = coordinator.MooncakeStoreCoordinator
+        if OLD_STORE:
+            self.coordinator = store_coordinator(
+                self.kv_config.kv_cache_groups,
+                scheduler_block_size=self.block_size,
+                hash_block_size=self.hash_size,
+                use_eagle=config.eagle,
+                retention_interval=config.retention_interval,
+                dcp_world_size=1,
+            )
+        else:
+            self.coordinator = store_coordinator.from_kv_cache_config(
+                self.kv_config, vllm_config, *sizes
+            )
         self.manager = self.scheduler.kv_cache_manager
         self.pool = self.manager.block_pool
 
@@ -292,7 +314,8 @@ class Engine:
             kv_role=f"kv_{self.config.role}",
             replicate_config=SimpleNamespace(group_ids=None),
         )
-        receiver = worker.KVCacheStoreRecvingThread(**common, is_hma_required=True)
+        hybrid = {} if FAILED_BY_BLOCK else {"is_hma_required": True}
+        receiver = worker.KVCacheStoreRecvingThread(**common, **hybrid)
         rank = object.__new__(worker.MooncakeStoreWorker)  # its constructor would open sockets
         vars(rank).update(
             _capacity_only=False,
@@ -448,10 +471,11 @@ class Engine:
                 self.jobs[job].ranks.remove(index)
             done = dict.fromkeys(rank.reported, 1)
             metadata = data.MooncakeStoreWorkerMetadata(completed_saves=done) if done else None
+            failed = "invalid_block_ids" if FAILED_BY_BLOCK else "failed_recving"
             output = KVConnectorOutput(
                 finished_recving=set(rank.loaded) or None,
-                failed_recving=set(rank.failed),
                 kv_connector_worker_meta=metadata,
+                **{failed: set(rank.failed)},
             )
             outputs.append(
                 ModelRunnerOutput(req_ids=[], req_id_to_index={}, kv_connector_output=output)
@@ -471,7 +495,10 @@ class Engine:
         rank = self.ranks[int(index)]
         self._transfer(rank, rank.receiver, failed != "False")
         rank.loaded |= rank.receiver.get_and_clear_finished_requests()
-        rank.failed |= rank.receiver.get_and_clear_failed_requests()
+        if FAILED_BY_BLOCK:
+            rank.failed |= rank.receiver.get_and_clear_block_ids_with_load_errors()
+        else:
+            rank.failed |= rank.receiver.get_and_clear_failed_requests()
 
     def _transfer(self, rank: Any, thread: Any, fails: bool) -> None:
         rank.transport.failing = self.config.failure_code if fails else None
@@ -673,46 +700,48 @@ class Engine:
 
     @staticmethod
     def _puts(request: Any) -> list[Any]:
-        name = "boundary_puts" if hasattr(request, "boundary_puts") else "boundary_state_offloads"
-        return getattr(request, name) or []
+        """Return (group, block, boundary in tokens) of what is stored under an explicit hash."""
+        name = "boundary_state_offloads" if OLD_STORE else "boundary_puts"
+        return list(getattr(request, name) or ())
 
     def _note_jobs(self, step: Any) -> None:
         for request in step.scheduled.kv_connector_metadata.requests:
             if not request.can_save:
                 continue
             puts = self._puts(request)
-            blocks = {put.block_id for put in puts}
-            if request.token_len_chunk:
+            blocks = {block for _, block, _ in puts}
+            if request.token_len_chunk or OLD_STORE:
                 blocks.update(block for block in request.block_ids[ATTENTION] if block != NULL)
             ranks = list(range(len(self.ranks)))
             self.jobs[request.store_job_id] = SimpleNamespace(blocks=sorted(blocks), ranks=ranks)
             step.jobs.add(request.store_job_id)
             for put in puts:
-                self._note_put(request, put)
+                self._note_put(request, *put)
 
-    def _note_put(self, request: Any, put: Any) -> None:
-        what = f"block {put.block_id} of {request.req_id} at {put.num_tokens} tokens"
-        if put.block_id == NULL:
+    def _note_put(self, request: Any, group: int, block: int, boundary: int) -> None:
+        what = f"block {block} of {request.req_id} at {boundary} tokens"
+        if block == NULL:
             self._blame("S7", f"{what} is the null block")
-        elif not self.pool.blocks[put.block_id].ref_cnt:
+        elif not self.pool.blocks[block].ref_cnt:
             self._blame("S7", f"{what} is handed off without a reference")
-        if put.group_id != MAMBA:
+        if group != MAMBA:
             return
-        if put.num_tokens > request.prefill_end_tokens:
-            self._blame("S7", f"{what} is past the end of prefill, {request.prefill_end_tokens}")
-        handoff = (request.req_id, self.generations[request.req_id], put.num_tokens)
+        end = request.num_prompt_tokens if OLD_STORE else request.prefill_end_tokens
+        if boundary > end:
+            self._blame("S7", f"{what} is past the end of prefill, {end}")
+        handoff = (request.req_id, self.generations[request.req_id], boundary)
         if handoff in self.handed_off:
             self._blame("S10", f"{what} is handed off a second time")
         self.handed_off.add(handoff)
 
     def _check_handoffs(self, step: Any) -> None:
         for request in step.kv_connector_metadata.requests:
-            for put in self._puts(request):
-                index = put.num_tokens // self.config.hash_unit - 1
+            for group, block, boundary in self._puts(request):
+                index = boundary // self.config.hash_unit - 1
                 if index < len(request.block_hashes):
                     prefix = self.prefixes[bytes(request.block_hashes[index])]
                     for rank in range(len(self.ranks)):
-                        why = self.why_not_under_key(rank, put.block_id, put.group_id, prefix)
+                        why = self.why_not_under_key(rank, block, group, prefix)
                         if why is not None:
                             self._blame("S7", f"{request.req_id} on rank {rank}: {why}")
 
@@ -806,7 +835,10 @@ class Engine:
     def _markers(self) -> str | None:
         """S10: a marker of a tail names a block in its own request's table."""
         for group, manager in enumerate(self.manager.coordinator.single_type_managers):
-            for name, (block, at) in getattr(manager, "_producer_partial_tail_reqs", {}).items():
+            for name, marker in getattr(manager, "_producer_partial_tail_reqs", {}).items():
+                if not isinstance(marker, tuple):  # up to 0.31: where in the table it is
+                    marker = (manager.req_to_blocks[name][marker // manager.block_size], marker)
+                block, at = marker
                 if group != MAMBA or block.block_id not in self.tables(name)[group]:
                     return f"the tail of {name} at {at} marks block {block.block_id}"
         return None
@@ -814,7 +846,8 @@ class Engine:
     def leftovers(self) -> list[str]:
         """L2: what scheduler, managers and connector still remember."""
         places: list[tuple[Any, str]] = [
-            (self.scheduler, "requests running waiting kv_holding_waiting deferred_waiting "
+            (self.scheduler, "requests running waiting kv_holding_waiting skipped_waiting "
+             "deferred_waiting "
              "deferred_frees finished_recving_kv_req_ids failed_recving_kv_req_ids "
              "_inflight_prefills"),
             (self.connector, "load_specs _request_trackers _unfinished_requests "
