@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from cowtail.cli import common
+from cowtail.cli.check import check
 from cowtail.cli.doctor import doctor
 from cowtail.cli.draw import draw
 from cowtail.cli.explore import explore
@@ -24,5 +25,5 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-for each in (fuzz, explore, draw, replay, reduce, finding, faults, hit, doctor):
+for each in (fuzz, explore, draw, replay, reduce, check, finding, faults, hit, doctor):
     app.command(epilog=common.EXITS)(each)
