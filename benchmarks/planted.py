@@ -82,10 +82,10 @@ def hunt(fault: PlantedFault, seed: int, seconds: float) -> Row:
 _HUNT = """
 import sys
 from cowtail.impl.vllm_engine.fuzz import fuzz
-report = fuzz(int(sys.argv[1]), seconds=float(sys.argv[2]), reduce=False)
-print(report.finding.identifier if report.finding else "-", report.actions)
+report = fuzz(int(sys.argv[1]), seconds=float(sys.argv[2]), reduce=False, stop_at_new=True)
+print(report.new[0].failure.identifier if report.new else "-", report.actions)
 """
-"""What runs on the copy: the search of ``cowtail fuzz --target vllm``, up to its first finding."""
+"""What runs on the copy: the search of ``cowtail fuzz --target vllm``, up to what is new."""
 
 
 def page(rows: list[Row], seed: int, seconds: float) -> str:

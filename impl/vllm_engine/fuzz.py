@@ -82,6 +82,7 @@ def fuzz(
     episodes: int | None = None,
     config: EngineConfig | None = None,
     reduce: bool = True,
+    stop_at_new: bool = False,
     max_carried_out: int = MAX_CARRIED_OUT,
     on_episode: Callable[[int, int], None] | None = None,
     on_reduction: Callable[[str, int], None] | None = None,
@@ -90,7 +91,8 @@ def fuzz(
 
     At least one of ``seconds`` and ``episodes`` is given; reducing comes on top of ``seconds``,
     with a bound of its own: ``max_carried_out`` actions a failure. ``config`` fixes the
-    configuration; without it each episode draws its own. ``on_episode`` is called with the
+    configuration; without it each episode draws its own. ``stop_at_new`` ends the run at the
+    first failure that is not known. ``on_episode`` is called with the
     numbers of episodes done and failed, ``on_reduction`` with what is being reduced, and its
     actions left. Interrupted, it returns what it has.
 
@@ -124,6 +126,8 @@ def fuzz(
                 sightings.add(failure)
             if on_episode is not None:
                 on_episode(done, failed)
+            if stop_at_new and failure is not None and failure.known is None:
+                break
     except KeyboardInterrupt:
         interrupted = True
     explored = time.perf_counter() - begin

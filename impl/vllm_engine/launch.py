@@ -102,9 +102,16 @@ def environment_of(version: str) -> dict[str, str]:
 def run_in_release(version: str, words: Sequence[str]) -> int:
     """Run ``python WORDS`` with a release, its output and input ours; return the exit code.
 
-    ``run_in_release("0.31.0", ("-m", "cowtail", "doctor"))``. Raises VllmNotInstalled.
+    ``run_in_release("0.31.0", ("-m", "cowtail", "doctor"))``. Interrupted, it waits: whoever
+    presses Ctrl-C interrupts the subprocess too, which ends once it has written what it has.
+    Raises VllmNotInstalled.
     """
-    return subprocess.call([sys.executable, *words], env=environment_of(version))
+    with subprocess.Popen([sys.executable, *words], env=environment_of(version)) as child:
+        while True:
+            try:
+                return child.wait()
+            except KeyboardInterrupt:
+                continue
 
 
 def output_in_release(version: str, words: Sequence[str], timeout: float | None = None) -> str:

@@ -30,9 +30,9 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = kept_folders(ROOT)
 
 
-def test_every_known_finding_is_kept_and_has_a_page() -> None:
+def test_every_known_finding_has_a_page_and_every_kept_one_is_known() -> None:
     pages = {known.page for known in KNOWN_FINDINGS}
-    assert {folder.name for folder in FOLDERS} == pages
+    assert {folder.name for folder in FOLDERS} <= pages
     written = {path.stem for path in (ROOT / INDEX).parent.glob("*.md")} - {"README"}
     assert written == pages
     for folder in FOLDERS:

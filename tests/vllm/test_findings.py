@@ -22,9 +22,10 @@ from cowtail.impl.vllm_engine.config import EngineConfig, RunLoad
 from cowtail.impl.vllm_engine.failures import Failure, attempt
 from cowtail.impl.vllm_engine.fuzz import run_numbered_episode
 from cowtail.impl.vllm_engine.launch import output_in_release, runnable_releases
+from cowtail.impl.vllm_engine.ledger import Ledger
 from cowtail.impl.vllm_engine.releases import DEFAULT_RELEASE, RELEASES
 from cowtail.impl.vllm_engine.session import Session
-from cowtail.models.actions import Action, SchedulePass, Submit
+from cowtail.models.actions import Action, Execute, SchedulePass, Submit
 from cowtail.models.scope import RequestSpec
 
 pytestmark = pytest.mark.vllm
@@ -214,6 +215,20 @@ def test_failures_of_one_signature_are_told_apart_by_what_they_need() -> None:
     assert attrs.evolve(failure, known=None).signature.place == (
         "R reads wrong KV on rank N: slot N of block N"
     )
+
+
+def test_the_shortest_race_really_corrupts_what_a_request_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """V6 is about an order; here is one in which the request goes on from another's bytes."""
+    monkeypatch.setattr(Ledger, "note_loads", lambda ledger, scheduled, in_flight: None)
+    folder = Path(__file__).parent / "findings" / "producer-load-races-the-device"
+    trace = read_vllm_trace(folder / "trace.jsonl")
+    loaded = (SchedulePass(), RunLoad(0), Execute())
+    failure = attempt(trace.config, (*trace.actions[:-1], *loaded)).failure
+    assert failure is not None
+    assert failure.identifier == "V5"
+    assert failure.reason.startswith("b reads wrong KV on rank 0")
 
 
 OTHERS = tuple(release.version for release in RELEASES if release.version != DEFAULT_RELEASE)

@@ -163,6 +163,7 @@ class Engine:
         self.handed_off: set[Any] = set()
         self.wrong: dict[str, str] = {}  # property -> the first reason why it fails
         self.watching = ""
+        self.excused = False  # whether something happened for which a store may miss a prompt
 
     # Building
 
@@ -430,6 +431,7 @@ class Engine:
                 self.prefixes.setdefault(bytes(key), prefix)
 
     def _abort(self, name: str) -> None:
+        self.excused = True
         self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
 
     def _schedule_pass(self) -> None:
@@ -438,6 +440,7 @@ class Engine:
         self._note_loads(scheduled)
         step.touched = self._touched(scheduled)
         self.generations.update(scheduled.preempted_req_ids or ())
+        self.excused |= bool(scheduled.preempted_req_ids)
         self._note_jobs(step)
         self.steps.append(step)
         metadata = pickle.dumps(scheduled.kv_connector_metadata)
@@ -502,6 +505,7 @@ class Engine:
 
     def _transfer(self, rank: Any, thread: Any, fails: bool) -> None:
         rank.transport.failing = self.config.failure_code if fails else None
+        self.excused |= fails
         try:
             thread._handle_request(thread.request_queue.get_nowait())
         finally:
@@ -538,7 +542,41 @@ class Engine:
         held = [block.block_id for block in self.pool.blocks if block.ref_cnt and not block.is_null]
         if left or held:
             self._blame("L2", left or f"blocks {held} are not free")
+        if self.watching in ("L6", "R23", "R29") and not self.excused:
+            self._check_promises()
         self.check()
+
+    def _check_promises(self) -> None:
+        """L6, R23 (EAGLE): a longer prompt finds a finished one's boundary; R29: an equal one."""
+        unit, eagle = self.config.hash_unit, self.config.eagle
+        if self.config.role == "consumer" or self.watching == ("L6" if eagle else "R23"):
+            return
+        for name, request in self.requests.items():
+            if request.status not in (
+                RequestStatus.FINISHED_LENGTH_CAPPED,
+                RequestStatus.FINISHED_STOPPED,
+            ):
+                continue
+            prompt = self.specs[name].prompt
+            owed = (len(prompt) - 1) // unit * unit
+            if eagle:
+                owed = max(len(prompt) // unit * unit - unit, 0)
+            found = self.found_in_store(prompt + ("" if self.watching == "R29" else "\0"))
+            if found < owed:
+                why = f"of {len(prompt)} prompt tokens of {name}, {found} are found, not {owed}"
+                self._blame(self.watching, why)
+
+    def found_in_store(self, prompt: str) -> int:
+        """Return how many tokens of a prompt a new consumer finds in the store."""
+        blocks = math.ceil(len(prompt) / self.sizes[ATTENTION]) + 16
+        changed: dict[str, Any] = {"requests": [Request("later", prompt)], "role": "consumer"}
+        changed |= {"num_blocks": blocks, "max_steps_in_flight": 1}
+        shared = {"store": self.store, "prefixes": self.prefixes}
+        consumer = Engine(**{**self.settings, **changed, **shared})
+        for name in ("submit", "schedule_pass"):
+            consumer.perform(name, *(["later"] if name == "submit" else []))
+        loads = consumer.ranks[0].receiver.request_queue.queue
+        return loads[0].load_spec.kvpool_cached_tokens if loads else 0
 
     def _go_on(self) -> str:
         for index, rank in enumerate(map(str, range(len(self.ranks)))):
