@@ -23,7 +23,7 @@ from cowtail.impl.vllm_engine.failures import Failure, attempt
 from cowtail.impl.vllm_engine.fuzz import run_numbered_episode
 from cowtail.impl.vllm_engine.launch import output_in_release, runnable_releases
 from cowtail.impl.vllm_engine.ledger import Ledger
-from cowtail.impl.vllm_engine.releases import DEFAULT_RELEASE, RELEASES
+from cowtail.impl.vllm_engine.releases import DEFAULT_RELEASE, RELEASES, installed_release
 from cowtail.impl.vllm_engine.session import Session
 from cowtail.models.actions import Action, Execute, SchedulePass, Submit
 from cowtail.models.scope import RequestSpec
@@ -155,6 +155,30 @@ def test_the_driver_passes_where_nothing_is_wrong(driver: Any) -> None:
     engine = engine_of(driver, CHAINED)
     with pytest.raises(driver.Violation, match=r"^V5: c reads wrong KV"):
         engine.run("submit(a) submit(b) submit(c)", watching="V5")
+
+
+PROMISED = {
+    # (property, prompt tokens, EAGLE): the releases on which a later request misses the boundary
+    ("L6", 44, False): {"0.29.0"},
+    ("R23", 52, True): {"0.29.0", "0.30.0", "0.31.0"},
+    ("R29", 44, False): {"0.29.0", "0.30.0", "0.31.0"},
+    ("L6", 45, False): set(),
+}
+
+
+@pytest.mark.parametrize(("watching", "num_tokens", "eagle"), PROMISED)
+def test_the_driver_sees_what_a_producer_owes_to_later_requests(
+    driver: Any, watching: str, num_tokens: int, eagle: bool
+) -> None:
+    request = driver.Request("p", "x" * num_tokens)
+    engine = driver.Engine(requests=[request], role="producer", eagle=eagle)
+    if installed_release().version in PROMISED[watching, num_tokens, eagle]:
+        with pytest.raises(driver.Violation, match=f"^{watching}: of {num_tokens} prompt tokens"):
+            engine.run("submit(p)", watching=watching)
+    else:
+        engine.run("submit(p)", watching=watching)
+    engine = driver.Engine(requests=[request], role="producer", eagle=eagle)
+    engine.run("submit(p) schedule_pass() abort(p)", watching=watching)
 
 
 def test_a_trace_is_read_back_and_fails_again(tmp_path: Path) -> None:
