@@ -2,12 +2,14 @@
 
 Failures are sorted twice. While exploring, by their signature, which costs nothing. At the end
 the shortest few of each signature are reduced, and what comes to the same shape is one finding:
-the same property, failing at the same kind of action and with the same message, after the same
-events of the environment, with the same features of the configuration needed.
+the same property, failing at the same kind of action and with the same message up to what a rank
+holds, after the same events of the environment, with the same features of the configuration
+needed. One that needs more than another, in a configuration that shows the other too, is the other.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 import attrs
@@ -135,14 +137,19 @@ def shape_of(failure: Failure) -> Shape:
     """
     if failure.known is not None:
         return Shape(failure.signature, "", 0, frozenset(), frozenset())
-    last = failure.actions[-1].name if failure.actions and not failure.in_drain else "drain"
     return Shape(
-        signature=failure.signature,
-        fails_at=last,
+        signature=_coarse(failure.signature),
+        fails_at=failure.failed_at,
         submitted=sum(action.name == "submit" for action in failure.actions),
         events=frozenset(filter(None, map(_event, failure.actions))),
         features=features_of(failure.config),
     )
+
+
+def _coarse(signature: Signature) -> Signature:
+    """Return a signature without what is wrong on a rank: one cause spoils blocks of any kind."""
+    place = re.sub(r"\brank N: .*", "rank N", signature.place)
+    return attrs.evolve(signature, place=re.sub(r"group N at '…'", "group N", place))
 
 
 _PROGRESS = {
@@ -258,7 +265,7 @@ def _shows(failure: Failure, config: EngineConfig) -> bool:
     except ValueError:
         return False
     found = attempt(with_features, failure.actions).failure
-    return found is not None and found.signature == failure.signature
+    return found is not None and _coarse(found.signature) == _coarse(failure.signature)
 
 
 def finding_of(

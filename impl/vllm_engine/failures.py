@@ -41,8 +41,9 @@ class Failure:
     """A property that failed in a run, and how.
 
     ``actions`` are those before the final drain; a replay drains again, and ``in_drain`` says
-    that it failed only there. ``known`` is the name of the known finding that it is, if any.
-    ``seed`` and ``episode`` say which run found it, None if somebody wrote it down.
+    that it failed only there; ``failed_at`` is the name of the single action that failed.
+    ``known`` is the name of the known finding that it is, if any. ``seed`` and ``episode`` say
+    which run found it, None if somebody wrote it down.
     """
 
     identifier: str
@@ -53,6 +54,7 @@ class Failure:
     episode: int | None = None
     known: str | None = None
     in_drain: bool = False
+    failed_at: str = ""
 
     @property
     def signature(self) -> Signature:
@@ -66,6 +68,7 @@ class Failure:
 def abstract(reason: str, names: Iterable[str]) -> str:
     """Return a message without the names, numbers and contents that differ from run to run."""
     text = re.sub(r" (holds|still has|after \d+ actions)\b.*", "", reason, flags=re.DOTALL)
+    text = re.sub(r" \(\d+ tokens\)", "", text)
     for name in sorted(names, key=len, reverse=True):
         text = re.sub(rf"^{re.escape(name)}\b|(?<=of ){re.escape(name)}\b", "R", text)
     text = re.sub(r"'[^']*'", "'…'", text)
@@ -130,4 +133,5 @@ def failure_of(
         episode=episode,
         known=known.name if known else None,
         in_drain=in_drain,
+        failed_at=session.actions[-1].name if session.actions else "",
     )

@@ -184,6 +184,18 @@ def test_shapes_leave_out_how_many_passes_it_takes() -> None:
     assert not shape_of(one).is_less_than(shape_of(two))
 
 
+def test_one_cause_spoils_blocks_of_any_kind_and_length() -> None:
+    reasons = (
+        "the key of group 1 at '…xxxxxx' (16 tokens) is wrong on rank 0: block 2 holds 'y', not",
+        "the key of group 0 at 'zzzz' is wrong on rank 1: slot 0 of block 5 holds 'x', not 'z'",
+    )
+    shapes = {shape_of(failure(reason=reason, identifier="S3")) for reason in reasons}
+    assert len(shapes) == 1
+    at_another = failure(reason=reasons[0], identifier="S3", failed_at="execute")
+    assert shape_of(at_another) not in shapes
+    assert not shapes.pop().is_less_than(shape_of(at_another))
+
+
 def test_a_known_finding_has_one_shape_whatever_fails_first() -> None:
     shapes = {shape_of(failure(identifier=each, known="k")) for each in ("S3", "V5")}
     assert len(shapes) == 1
