@@ -84,6 +84,7 @@ bench: $(READY)
 docs: $(READY)
 	$(BIN)/python -m cowtail.spec.diagrams docs/diagrams
 	$(BIN)/python -m cowtail.spec.reference docs/reference
+	$(BIN)/python -m cowtail.spec.monitor.reference docs/reference
 	$(BIN)/python -m cowtail.spec.embedded docs/explanation
 
 clean:

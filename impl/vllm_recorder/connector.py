@@ -126,6 +126,8 @@ class ConnectorHooks:
     def settle(self) -> None:
         """Take down the pins that are gone, whoever released them."""
         pinned = self._side._pinned_saves
+        if self._pinned <= pinned.keys():
+            return
         for job in sorted(job for job in self._pinned if job not in pinned):
             self._pinned.discard(job)
             self._recorder.line(f'{{"event":"release","job":{job},"connector":{self._number}}}')

@@ -10,11 +10,46 @@ from cowtail.impl.vllm_recorder.recorder import Recorder
 _MARKERS = "_producer_partial_tail_reqs"
 
 
-class ManagerHooks:
+class TableHooks:
+    """The hooks of a ``KVCacheManager``, through which every table changes, and of its groups'.
+
+    One call allocates for one request in all groups. Its tables are compared only if blocks were
+    taken or given back, or came out of it.
+    """
+
+    def __init__(self, recorder: Recorder, kv_cache_manager: Any, managers: Any) -> None:
+        """Attach."""
+        self._recorder = recorder
+        self._empty = kv_cache_manager.empty_kv_cache_blocks
+        self._groups = [GroupHooks(recorder, manager) for manager in managers]
+        recorder.hooks.wrap(kv_cache_manager, "allocate_slots", self._allocating)
+        recorder.hooks.after(kv_cache_manager, "remove_skipped_blocks", self._removed)
+
+    def _allocating(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        recorder, empty = self._recorder, self._empty
+
+        def allocate_slots(request: Any, *args: Any, **kwargs: Any) -> Any:
+            operations = recorder.operations
+            result = original(request, *args, **kwargs)
+            if recorder.operations != operations or (result is not empty and result is not None):
+                recorder.hooks.guarded(self._changed, request.request_id)
+            return result
+
+        return allocate_slots
+
+    def _removed(self, _: None, request_id: str, *__: Any, **___: Any) -> None:
+        self._changed(request_id)
+
+    def _changed(self, request_id: str) -> None:
+        for group in self._groups:
+            group.changed(request_id)
+
+
+class GroupHooks:
     """The hooks of one ``SingleTypeKVCacheManager``.
 
     ``_tables`` remembers each table as it was last written down, so that a line says what has
-    changed; a table is compared only when its manager took or gave back blocks.
+    changed.
     """
 
     def __init__(self, recorder: Recorder, manager: Any) -> None:
@@ -24,84 +59,64 @@ class ManagerHooks:
         self.group: int = manager.kv_cache_group_id
         self._tables: dict[str, list[Any]] = {}
         self._marked: dict[str, tuple[int, int]] = {}
-        hooks = recorder.hooks
-        hooks.wrap(manager, "allocate_new_blocks", self._allocating)
-        hooks.wrap(manager, "remove_skipped_blocks", self._removing)
-        hooks.after(manager, "add_local_computed_blocks", self._changed)
-        hooks.after(manager, "allocate_external_computed_blocks", self._changed)
-        hooks.after(manager, "pop_blocks_for_free", self._popped)
+        self._copies: list[Any] = []
+        self._num_copies = 0
+        recorder.hooks.after(manager, "pop_blocks_for_free", self._popped)
         if hasattr(manager, _MARKERS):
             setattr(manager, _MARKERS, _Markers(getattr(manager, _MARKERS), self))
-            hooks.undo_with(lambda: setattr(manager, _MARKERS, dict(getattr(manager, _MARKERS))))
+            recorder.hooks.undo_with(
+                lambda: setattr(manager, _MARKERS, dict(getattr(manager, _MARKERS)))
+            )
 
     # Tables
 
-    def _allocating(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        recorder, manager = self._recorder, self._manager
-
-        def allocate_new_blocks(request_id: str, *args: Any, **kwargs: Any) -> Any:
-            operations = recorder.operations
-            num_copies = len(manager._pending_cow_copies)
-            num_blocks = len(manager.req_to_blocks[request_id])
-            result = original(request_id, *args, **kwargs)
-            if (
-                operations != recorder.operations
-                or num_blocks != len(manager.req_to_blocks[request_id])
-                or num_copies != len(manager._pending_cow_copies)
-            ):
-                recorder.hooks.guarded(self._allocated, request_id, num_copies)
-            return result
-
-        return allocate_new_blocks
-
-    def _removing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        recorder = self._recorder
-
-        def remove_skipped_blocks(request_id: str, *args: Any, **kwargs: Any) -> Any:
-            operations = recorder.operations
-            result = original(request_id, *args, **kwargs)
-            if operations != recorder.operations:
-                recorder.hooks.guarded(self._changed, None, request_id)
-            return result
-
-        return remove_skipped_blocks
-
-    def _allocated(self, request_id: str, num_copies: int) -> None:
-        for source, destination in self._manager._pending_cow_copies[num_copies:]:
-            table = self._manager.req_to_blocks[request_id]
-            redirected = any(block is destination for block in table)
-            self._recorder.line(
-                f'{{"event":"copy","request":{self._recorder.number(request_id)},'
-                f'"group":{self.group},"source":{source.block_id},'
-                f'"destination":{destination.block_id},'
-                f'"redirected":{"true" if redirected else "false"}}}'
-            )
-            self._recorder.used[source.block_id] = None
-            self._recorder.used[destination.block_id] = None
-        self._changed(None, request_id)
-
-    def _changed(self, _: Any, request_id: str, *__: Any, **___: Any) -> None:
+    def changed(self, request_id: str) -> None:
+        """Take down the copies that are new, and what has changed in a request's table."""
+        copies = self._manager._pending_cow_copies
+        if copies is not self._copies:  # those before have been taken: the list is a new one
+            self._copies, self._num_copies = copies, 0
+        if len(copies) != self._num_copies:
+            for source, destination in copies[self._num_copies :]:
+                self._copied(request_id, source, destination)
+            self._num_copies = len(copies)
         table = self._manager.req_to_blocks.get(request_id)
-        if table is None:
-            return
-        before = self._tables.get(request_id, [])
+        if table is not None:
+            self._compare(request_id, table)
+
+    def _copied(self, request_id: str, source: Any, destination: Any) -> None:
+        table = self._manager.req_to_blocks[request_id]
+        redirected = any(block is destination for block in table)
+        self._recorder.line(
+            f'{{"event":"copy","request":{self._recorder.number(request_id)},'
+            f'"group":{self.group},"source":{source.block_id},'
+            f'"destination":{destination.block_id},'
+            f'"redirected":{"true" if redirected else "false"}}}'
+        )
+        self._recorder.used.update((source.block_id, destination.block_id))
+
+    def _compare(self, request_id: str, table: list[Any]) -> None:
+        before = self._tables.get(request_id)
+        if before is None:
+            before = self._tables[request_id] = []
+        known = len(before)
         changed: list[list[int]] = []
-        if table[: len(before)] != before:
+        if before and table[:known] != before:
             changed = [
-                [index, block.block_id]
-                for index, (block, old) in enumerate(zip(table, before, strict=False))
-                if block is not old
+                [index, table[index].block_id]
+                for index, old in enumerate(before)
+                if table[index] is not old
             ]
-        appended = [block.block_id for block in table[len(before) :]]
+            before[:] = table[:known]
+        appended = [block.block_id for block in table[known:]]
         if changed or appended:
+            before += table[known:]
             self._recorder.line(
                 f'{{"event":"table","request":{self._recorder.number(request_id)},'
                 f'"group":{self.group},"changed":{changed},"appended":{appended}}}'
             )
-            self._tables[request_id] = list(table)
 
     def _popped(self, _: Any, request_id: str) -> None:
-        if self._tables.pop(request_id, None) is not None:
+        if self._tables.pop(request_id, None):
             self._recorder.line(
                 f'{{"event":"drop","request":{self._recorder.number(request_id)},'
                 f'"group":{self.group}}}'
@@ -140,7 +155,7 @@ class ManagerHooks:
 class _Markers(dict[str, Any]):
     """The manager's own dictionary of markers, which says what is done to it."""
 
-    def __init__(self, markers: dict[str, Any], hooks: ManagerHooks) -> None:
+    def __init__(self, markers: dict[str, Any], hooks: GroupHooks) -> None:
         super().__init__(markers)
         self._hooks = hooks
         self._guarded = hooks.recorder.hooks.guarded

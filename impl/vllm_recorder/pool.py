@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from cowtail.impl.vllm_recorder.recorder import Recorder, real
@@ -23,10 +23,42 @@ class PoolHooks:
         self._follow_keys()
 
     def _follow_keys(self) -> None:
-        """Hook the map that lookups read; a reset puts a new one in its place."""
+        """Hook the map that lookups read; a reset puts a new one in its place.
+
+        A key is written down as Python's hash of it, which its object has at hand: a number that
+        stands for it in this process only, and from which nobody gets back to the tokens.
+        """
         index = self.pool.cached_block_hash_to_block
-        self._recorder.hooks.after(index, "insert", self._keyed)
-        self._recorder.hooks.after(index, "pop", self._unkeyed)
+        recorder = self._recorder
+
+        def inserting(original: Callable[..., None]) -> Callable[..., None]:
+            def insert(key: bytes, block: Any) -> None:
+                original(key, block)
+                try:
+                    keys, blocks = recorder.keys("key")
+                    keys.append(hash(key))
+                    blocks.append(block.block_id)
+                except Exception as error:
+                    recorder.fail(error)
+
+            return insert
+
+        def popping(original: Callable[..., Any]) -> Callable[..., Any]:
+            def pop(key: bytes, block_id: int) -> Any:
+                found = original(key, block_id)
+                if found is not None:
+                    try:
+                        keys, blocks = recorder.keys("unkey")
+                        keys.append(hash(key))
+                        blocks.append(block_id)
+                    except Exception as error:
+                        recorder.fail(error)
+                return found
+
+            return pop
+
+        recorder.hooks.wrap(index, "insert", inserting)
+        recorder.hooks.wrap(index, "pop", popping)
 
     def _allocated(self, blocks: list[Any], *_: Any, **__: Any) -> None:
         self._recorder.blocks("allocate", [block.block_id for block in blocks])
@@ -48,13 +80,6 @@ class PoolHooks:
     def _freed(self, blocks: list[Any]) -> None:
         self._recorder.blocks("free", real(blocks))
 
-    def _keyed(self, _: None, key: bytes, block: Any) -> None:
-        self._recorder.key_entry("key", key, block.block_id)
-
-    def _unkeyed(self, found: Any, key: bytes, block_id: int) -> None:
-        if found is not None:
-            self._recorder.key_entry("unkey", key, block_id)
-
     def _reset(self, succeeded: bool) -> None:
         recorder = self._recorder
         recorder.line(f'{{"event":"reset","succeeded":{"true" if succeeded else "false"}}}')
@@ -68,18 +93,26 @@ class PoolHooks:
         return int(self.pool.free_block_queue.num_free_blocks)
 
     def references(self) -> str:
-        """Return the reference counts of the blocks that the call has used, as JSON."""
+        """Return the blocks that the call has used and their reference counts, as JSON fields."""
         blocks = self.pool.blocks
-        return str([[number, blocks[number].ref_cnt] for number in self._recorder.used])
+        used = sorted(self._recorder.used)
+        counts = [blocks[number].ref_cnt for number in used]
+        return f'"blocks":{used},"references":{counts}'
 
     def keys(self) -> str:
-        """Return what the blocks whose keys have changed say that they have, as JSON."""
+        """Return what the blocks whose keys have changed say that they have, as JSON fields."""
         extra = self.pool.cached_block_hashes_by_block
-        entries = []
-        for number in self._recorder.rekeyed:
-            block = self.pool.blocks[number]
-            keys = [] if block.block_hash is None else [block.block_hash]
-            keys += extra.get(number, ())
-            said = ",".join(f'"{(key[:8] + key[-4:]).hex()}"' for key in keys)
-            entries.append(f"[{number},[{said}]]")
-        return f"[{','.join(entries)}]"
+        blocks = self.pool.blocks
+        keyed, keys, keyless = [], [], []
+        for number in sorted(self._recorder.rekeyed):
+            key = blocks[number].block_hash
+            if key is None:
+                keyless.append(number)
+            else:
+                keyed.append(number)
+                keys.append(hash(key))
+            if number in extra:
+                for more in extra[number]:
+                    keyed.append(number)
+                    keys.append(hash(more))
+        return f'"keyed":{keyed},"keys":{keys},"keyless":{keyless}'

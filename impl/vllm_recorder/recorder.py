@@ -1,4 +1,4 @@
-"""The recorder of one scheduler: lines, gathered during a call and written when it is over.
+"""The recorder of one scheduler: lines, gathered over some calls and written together.
 
 It never raises into the engine: an exception of its own ends the recording, with one warning
 and a last line that says so. Objects of the engine are only read.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -17,6 +18,11 @@ from cowtail.impl.vllm_recorder.log_file import LogFile
 
 LOGGER = logging.getLogger("vllm.plugins.cowtail")
 """vLLM shows what loggers below its own say."""
+
+MAX_LINES = 500
+"""Lines that are kept back at most, so that a system call serves many passes."""
+MAX_SECONDS = 1.0
+"""How long lines are kept back at most, as long as there are calls."""
 
 Watch = Callable[[list[str]], Exception | None]
 """Is shown the lines of every call; what it returns is raised out of the call."""
@@ -35,52 +41,63 @@ class Recorder:
         self.depth = 0
         self._watch = watch
         self._lines: list[str] = []
-        self._run: list[str] = []
-        self._run_event = ""
-        self._numbers: dict[str, int] = {}
+        self._keys: list[int] = []
+        self._keyed: list[int] = []
+        self._keys_event = ""
+        self.numbers: dict[str, int] = {}
         self._next_number = 0
-        self.used: dict[int, None] = {}
-        self.rekeyed: dict[int, None] = {}
+        self.used: set[int] = set()
+        self.rekeyed: set[int] = set()
         self.operations = 0
+        self._written = time.monotonic()
 
     # Lines
 
     def line(self, text: str) -> None:
         """Take a line, without its newline."""
-        if self._run:
-            self._end_run()
+        if self._keys:
+            self._end_keys()
         self._lines.append(text)
 
-    def key_entry(self, event: str, key: bytes, block: int) -> None:
-        """Take a key; those in a row make one line."""
-        if self._run_event != event:
-            if self._run:
-                self._end_run()
-            self._run_event = event
-        self._run.append(f'["{(key[:8] + key[-4:]).hex()}",{block}]')
-        self.rekeyed[block] = None
+    def keys(self, event: str) -> tuple[list[int], list[int]]:
+        """Return the lists to which keys and their blocks are to be added, for ``event``.
 
-    def _end_run(self) -> None:
-        entries = ",".join(self._run)
-        self._run.clear()
-        self._lines.append(f'{{"event":"{self._run_event}","entries":[{entries}]}}')
-        self._run_event = ""
+        Those in a row make one line.
+        """
+        if self._keys_event != event:
+            if self._keys:
+                self._end_keys()
+            self._keys_event = event
+        return self._keys, self._keyed
+
+    def _end_keys(self) -> None:
+        keys, blocks = self._keys, self._keyed
+        self._lines.append(f'{{"event":"{self._keys_event}","keys":{keys},"blocks":{blocks}}}')
+        self.rekeyed.update(blocks)
+        keys.clear()
+        blocks.clear()
+        self._keys_event = ""
+
+    def end_keys(self) -> None:
+        """Make a line of the keys so far."""
+        if self._keys:
+            self._end_keys()
 
     def blocks(self, event: str, blocks: list[int]) -> None:
         """Take an operation of the pool on some blocks."""
         if blocks:
             self.line(f'{{"event":"{event}","blocks":{blocks}}}')
-            self.used.update(dict.fromkeys(blocks))
+            self.used.update(blocks)
             self.operations += 1
 
     def number(self, request_id: str) -> int:
         """Return the number of a request; one that was never submitted is introduced."""
-        number = self._numbers.get(request_id)
+        number = self.numbers.get(request_id)
         return self.introduce(request_id, 0) if number is None else number
 
     def introduce(self, request_id: str, num_prompt_tokens: int) -> int:
         """Take a submission; return the request's number."""
-        number = self._numbers[request_id] = self._next_number
+        number = self.numbers[request_id] = self._next_number
         self._next_number += 1
         self.line(
             f'{{"event":"submit","request":{number},"id":{json.dumps(request_id)},'
@@ -90,14 +107,22 @@ class Recorder:
 
     def forget(self, request_id: str) -> None:
         """Forget the number of a request that is over."""
-        self._numbers.pop(request_id, None)
+        self.numbers.pop(request_id, None)
 
     # Writing
 
+    def call_over(self, now: float) -> Exception | None:
+        """Write if it is time; return what is to be raised. ``now``: time of the last pass."""
+        if self._watch is not None or len(self._lines) >= MAX_LINES:
+            return self.flush()
+        if now - self._written >= MAX_SECONDS:
+            self._written = now
+            return self.flush()
+        return None
+
     def flush(self) -> Exception | None:
         """Write the lines so far; return what the watch wants raised."""
-        if self._run:
-            self._end_run()
+        self.end_keys()
         if not self._lines:
             return None
         lines, self._lines = self._lines, []
@@ -127,8 +152,7 @@ class Recorder:
         if file is None:
             return
         try:
-            if self._run:
-                self._end_run()
+            self.end_keys()
             file.write("".join(f"{line}\n" for line in self._lines))
             file.write_last(json.dumps({"event": "failed", "error": what}) + "\n")
         except OSError as unwritable:

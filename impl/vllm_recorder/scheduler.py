@@ -15,7 +15,7 @@ from cowtail.impl.vllm_recorder.connector import (
     hit_alignment,
     store_schedulers,
 )
-from cowtail.impl.vllm_recorder.managers import ManagerHooks
+from cowtail.impl.vllm_recorder.managers import TableHooks
 from cowtail.impl.vllm_recorder.pool import PoolHooks
 from cowtail.impl.vllm_recorder.recorder import Recorder, place
 
@@ -32,12 +32,14 @@ class SchedulerHooks:
         self._scheduler = scheduler
         self._step = 0
         self._steps: dict[int, int] = {}
-        self._began = time.monotonic()
+        self._began = self._now = time.monotonic()
+        self._names: list[str] = []
+        self._requests = "[]"
         managers = scheduler.kv_cache_manager.coordinator.single_type_managers
         sides = store_schedulers(scheduler.connector) if scheduler.connector is not None else []
         recorder.line(_header(scheduler, managers, sides, versions))
         self._pool = PoolHooks(recorder, scheduler.kv_cache_manager.block_pool)
-        self._managers = [ManagerHooks(recorder, manager) for manager in managers]
+        TableHooks(recorder, scheduler.kv_cache_manager, managers)
         sizes = {manager.kv_cache_group_id: manager.block_size for manager in managers}
         self._connectors = [ConnectorHooks(recorder, number, side, sizes) for number, side in sides]
         hooks = recorder.hooks
@@ -98,15 +100,16 @@ class SchedulerHooks:
         try:
             for connector in self._connectors:
                 connector.settle()
+            recorder.end_keys()
             if recorder.operations or recorder.rekeyed:
                 recorder.line(
                     f'{{"event":"settled","call":"{call}","free":{self._pool.free_count()},'
-                    f'"references":{self._pool.references()},"keys":{self._pool.keys()}}}'
+                    f"{self._pool.references()},{self._pool.keys()}}}"
                 )
                 recorder.operations = 0
                 recorder.used.clear()
                 recorder.rekeyed.clear()
-            return recorder.flush()
+            return recorder.call_over(self._now)
         except Exception as error:
             recorder.fail(error)
             return None
@@ -163,30 +166,31 @@ class SchedulerHooks:
                 self._recorder.line(
                     f'{{"event":"{"defer" if added else "undefer"}","blocks":{numbers}}}'
                 )
-                self._recorder.used.update(dict.fromkeys(numbers))
+                self._recorder.used.update(numbers)
                 self._recorder.operations += 1
 
     # Passes
 
     def _scheduled(self, output: Any) -> None:
         number = self._recorder.number
-        tokens = output.num_scheduled_tokens
         new = [number(request.req_id) for request in output.scheduled_new_reqs]
-        chunks = [
-            [number(request.req_id), request.num_computed_tokens, tokens[request.req_id]]
-            for request in output.scheduled_new_reqs
-        ]
+        names = [request.req_id for request in output.scheduled_new_reqs]
+        starts = [request.num_computed_tokens for request in output.scheduled_new_reqs]
         cached = output.scheduled_cached_reqs
-        chunks += [
-            [number(name), start, tokens[name]]
-            for name, start in zip(cached.req_ids, cached.num_computed_tokens, strict=True)
-        ]
-        resumed = [number(name) for name in sorted(cached.resumed_req_ids)]
-        preempted = [number(name) for name in sorted(output.preempted_req_ids or ())]
-        finished = [number(name) for name in sorted(output.finished_req_ids)]
-        at_ms = int((time.monotonic() - self._began) * 1000)
+        names += cached.req_ids
+        starts += cached.num_computed_tokens
+        if new or names != self._names:  # the same from pass to pass, most of the time
+            self._names = names
+            self._requests = str(list(map(self._recorder.numbers.__getitem__, names)))
+        tokens = list(map(output.num_scheduled_tokens.__getitem__, names))
+        resumed = sorted(map(number, cached.resumed_req_ids))
+        preempted = sorted(map(number, output.preempted_req_ids or ()))
+        finished = sorted(map(number, output.finished_req_ids))
+        self._now = time.monotonic()
+        at_ms = int((self._now - self._began) * 1000)
         self._recorder.line(
-            f'{{"event":"schedule","step":{self._step},"at_ms":{at_ms},"chunks":{chunks},'
+            f'{{"event":"schedule","step":{self._step},"at_ms":{at_ms},'
+            f'"requests":{self._requests},"starts":{starts},"tokens":{tokens},'
             f'"new":{new},"resumed":{resumed},"preempted":{preempted},"finished":{finished}}}'
         )
         self._steps[id(output)] = self._step

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from cowtail.spec.monitor.events import (
     Allocate,
     Copy,
@@ -38,10 +40,10 @@ FREED_ONCE = Property(
     "A block is never freed more often than it was allocated and touched.",
     "domain S1, R8",
 )
-UNOWNED = Property(
+UNREFERENCED = Property(
     "S1.take",
     "only free blocks are allocated",
-    "A block that is allocated has no reference and no owner.",
+    "A block that is allocated has no reference.",
     "domain A1, S1",
 )
 PINNED = Property(
@@ -99,7 +101,7 @@ PROPERTIES = (
     OWNERS,
     FREE_LIST,
     FREED_ONCE,
-    UNOWNED,
+    UNREFERENCED,
     PINNED,
     LOADING,
     COPYING,
@@ -153,12 +155,9 @@ def allocate(state: State, event: Allocate) -> None:
                     block(number),
                     request(copy.request),
                 )
-        if state.references.get(number) or state.owners[number]:
+        if count := state.references.get(number):
             raise Broken(
-                UNOWNED,
-                f"block {number} is allocated with {state.references.get(number, 0)} references "
-                f"and {state.owners[number]} owners",
-                block(number),
+                UNREFERENCED, f"block {number} is allocated with {count} references", block(number)
             )
         if left := state.block_keys.get(number):
             raise Broken(
@@ -194,14 +193,14 @@ def free(state: State, event: Free) -> None:
 
 def keyed(state: State, event: Keyed) -> None:
     """Keys find blocks."""
-    for key, number in event.entries:
+    for key, number in _paired(event.keys, event.blocks):
         check_block(state, number, "keyed")
         state.block_keys.setdefault(number, set()).add(key)
 
 
 def unkeyed(state: State, event: Unkeyed) -> None:
     """Keys no longer find blocks."""
-    for key, number in event.entries:
+    for key, number in _paired(event.keys, event.blocks):
         keys = state.block_keys.get(number, set())
         keys.discard(key)
         if not keys:
@@ -293,7 +292,7 @@ def settle(state: State, event: Settled) -> None:
             state.own(ordered.source, -1)
             state.own(ordered.destination, -1)
         state.copies.clear()
-    for number, count in event.references:
+    for number, count in _paired(event.blocks, event.references):
         state.touched.add(number)
         if count != (counted := state.references.get(number, 0)):
             raise Broken(
@@ -310,10 +309,13 @@ def settle(state: State, event: Settled) -> None:
                 block(number),
             )
     state.touched.clear()
-    for number, said in event.keys:
+    said: dict[int, set[int]] = {number: set() for number in (*event.keyless, *event.keyed)}
+    for number, key in _paired(event.keyed, event.keys):
+        said[number].add(key)
+    for number, keys in said.items():
         found = state.block_keys.get(number, set())
-        if found != set(said):
-            wrong = min(found ^ set(said))
+        if found != keys:
+            wrong = min(found ^ keys)
             side = "finds it" if wrong in found else "does not find it"
             raise Broken(
                 KEYS,
@@ -327,6 +329,12 @@ def settle(state: State, event: Settled) -> None:
             FREE_LIST,
             f"the free list has {event.free} blocks, but {free_blocks} have no references",
         )
+
+
+def _paired(left: list[int], right: list[int]) -> Iterator[tuple[int, int]]:
+    if len(left) != len(right):
+        raise Unlikely(f"{len(left)} and {len(right)} entries should be pairs")
+    return zip(left, right, strict=True)
 
 
 def _owners(state: State, number: int) -> str:

@@ -44,25 +44,18 @@ def _is_about(value: dict[str, Any], subject: Subject) -> bool:
     number = subject.number
     match subject.kind:
         case "request":
-            chunks = [chunk[0] for chunk in value.get("chunks", ())]
-            lists = (value.get(name, ()) for name in ("preempted", "finished"))
-            return (
-                value.get("request") == number
-                or number in chunks
-                or any(number in numbers for numbers in lists)
-            )
+            lists = (value.get(name, ()) for name in ("requests", "preempted", "finished"))
+            return value.get("request") == number or any(number in numbers for numbers in lists)
         case "job":
             return (value.get("job"), value.get("connector")) == (number, subject.connector)
         case _:
-            pairs = [pair[1] for pair in (*value.get("entries", ()), *value.get("changed", ()))]
+            pairs = [pair[1] for pair in value.get("changed", ())]
             puts = [put[1] for put in value.get("puts", ())]
-            said = [pair[0] for pair in (*value.get("references", ()), *value.get("keys", ()))]
             return (
                 any(value.get(name) == number for name in _BLOCKS)
                 or any(number in value.get(name, ()) for name in _BLOCK_LISTS)
                 or number in pairs
                 or number in puts
-                or number in said
             )
 
 

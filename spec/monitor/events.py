@@ -1,9 +1,8 @@
 """The events of a log from the field: one JSON object a line, one class an event.
 
 An engine that serves is recorded as what its scheduler's process does to blocks, tables, keys,
-tails, jobs and loads, in the order in which it does it. Token ids are not recorded. Requests are
-numbered in the order in which they were first seen; a key is 24 hexadecimal digits: the first
-eight bytes of the hash, then the group.
+tails, jobs and loads, in the order in which it does it. Token ids are not recorded, nor are
+block hashes. Requests are numbered in the order in which they were first seen.
 
 The calls into the scheduler (``Settled.call``) are the points at which books must balance: within
 a call, a block may have been taken for a table that has not been written yet.
@@ -42,6 +41,11 @@ _BOUNDARY = (
     "boundary, in tokens",
     "`Handoff.boundary`",
     "boundary tokens of the marker or offer",
+)
+_KEYS = (
+    "ints",
+    "the keys: Python's hash of each, which stands for it in this log only",
+    "`Pool.index`",
 )
 
 
@@ -217,10 +221,9 @@ class Keyed(Event):
     """Keys now find blocks."""
 
     event: ClassVar[str] = "key"
-    entries: list[Any] = attrs.field(
-        metadata=_meta(
-            "entries", "pairs of key and block", "`Pool.index`", "`BlockHashToBlockMap.insert`"
-        )
+    keys: list[int] = attrs.field(metadata=_meta(*_KEYS, "`BlockHashToBlockMap.insert`"))
+    blocks: list[int] = attrs.field(
+        metadata=_meta("ints", "the block of each key", "`Pool.index`", "`KVCacheBlock.block_id`")
     )
 
 
@@ -229,10 +232,9 @@ class Unkeyed(Event):
     """Keys no longer find blocks."""
 
     event: ClassVar[str] = "unkey"
-    entries: list[Any] = attrs.field(
-        metadata=_meta(
-            "entries", "pairs of key and block", "`Pool.index`", "`BlockHashToBlockMap.pop`"
-        )
+    keys: list[int] = attrs.field(metadata=_meta(*_KEYS, "`BlockHashToBlockMap.pop`"))
+    blocks: list[int] = attrs.field(
+        metadata=_meta("ints", "the block of each key", "`Pool.index`", "`KVCacheBlock.block_id`")
     )
 
 
@@ -480,12 +482,22 @@ class Schedule(Event):
         )
     )
     at_ms: int = attrs.field(metadata=_meta("int", "milliseconds since the log began", "", ""))
-    chunks: list[Any] = attrs.field(
+    requests: list[int] = attrs.field(
         metadata=_meta(
-            "triples",
-            "request, first token and token count of each chunk",
-            "`Chunk`",
+            "ints",
+            "the requests that the step computes for",
+            "`Chunk.request`",
             "`num_scheduled_tokens`",
+        )
+    )
+    starts: list[int] = attrs.field(
+        metadata=_meta(
+            "ints", "tokens of each computed before", "`Chunk.start`", "`num_computed_tokens`"
+        )
+    )
+    tokens: list[int] = attrs.field(
+        metadata=_meta(
+            "ints", "tokens of each that the step computes", "`Chunk.end`", "`num_scheduled_tokens`"
         )
     )
     new: list[int] = attrs.field(
@@ -549,20 +561,35 @@ class Settled(Event):
     free: int = attrs.field(
         metadata=_meta("int", "length of the free list", "`Pool.free`", "`num_free_blocks`")
     )
-    references: list[Any] = attrs.field(
+    blocks: list[int] = attrs.field(
         metadata=_meta(
-            "pairs",
-            "block and reference count of each block that the call used",
-            "`Pool.ref_counts`",
-            "`KVCacheBlock.ref_cnt`",
+            "ints", "the blocks that the call used", "`Pool.ref_counts`", "`KVCacheBlock`"
         )
     )
-    keys: list[Any] = attrs.field(
+    references: list[int] = attrs.field(
         metadata=_meta(
-            "keys",
-            "block and its keys, for each block whose keys changed",
+            "ints", "reference count of each", "`Pool.ref_counts`", "`KVCacheBlock.ref_cnt`"
+        )
+    )
+    keyed: list[int] = attrs.field(
+        metadata=_meta(
+            "ints",
+            "blocks whose keys changed, once for each key that they say they have",
             "`Pool.keys`",
             "`block_hash`, `cached_block_hashes_by_block`",
+        )
+    )
+    keys: list[int] = attrs.field(
+        metadata=_meta(
+            "ints", "these keys", "`Pool.keys`", "`block_hash`, `cached_block_hashes_by_block`"
+        )
+    )
+    keyless: list[int] = attrs.field(
+        metadata=_meta(
+            "ints",
+            "blocks whose keys changed, and that say they have no primary key",
+            "`Pool.keys`",
+            "`block_hash`",
         )
     )
 

@@ -177,7 +177,9 @@ class Monitor:
         state.next_step += 1
         self.steps += 1
         touched = {number for c in state.copies for number in (c.source, c.destination)}
-        for name, start, count in event.chunks:
+        if not len(event.requests) == len(event.starts) == len(event.tokens):
+            raise Unlikely("requests, starts and tokens should be of one length")
+        for name, start, count in zip(event.requests, event.starts, event.tokens, strict=True):
             if name not in state.requests:
                 raise Unlikely(f"request {name} was never submitted, or is over")
             touched |= self._written(state.requests[name], start, start + count)

@@ -42,16 +42,9 @@ def _tuples(value: Any, length: int) -> bool:
     return type(value) is list and all(_is_ints(item) and len(item) == length for item in value)
 
 
-def _is_entries(value: Any) -> bool:
+def _is_groups(value: Any) -> bool:
     return type(value) is list and all(
         type(item) is list and len(item) == 2 and type(item[0]) is str and type(item[1]) is int
-        for item in value
-    )
-
-
-def _is_keys(value: Any) -> bool:
-    return type(value) is list and all(
-        type(item) is list and len(item) == 2 and type(item[0]) is int and _is_strs(item[1])
         for item in value
     )
 
@@ -69,12 +62,10 @@ SHAPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "ints": ("a list of integers", _is_ints),
     "pairs": ("a list of pairs of integers", lambda value: _tuples(value, 2)),
     "triples": ("a list of three integers each", lambda value: _tuples(value, 3)),
-    "entries": ("a list of pairs of a key and a block", _is_entries),
     "groups": (
         "a list of pairs of a kind and a block size of at least 1",
-        lambda value: _is_entries(value) and all(size >= 1 for _, size in value),
+        lambda value: _is_groups(value) and all(size >= 1 for _, size in value),
     ),
-    "keys": ("a list of pairs of a block and its keys", _is_keys),
 }
 """What each shape of a field is called, and how a JSON value is tested for it."""
 

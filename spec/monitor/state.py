@@ -64,7 +64,7 @@ class State:
     pins: dict[tuple[int, int], Pinned] = attrs.field(factory=dict)
     pin_counts: Counter[int] = attrs.field(factory=Counter)
     last_jobs: dict[int, int] = attrs.field(factory=dict)
-    block_keys: dict[int, set[str]] = attrs.field(factory=dict)
+    block_keys: dict[int, set[int]] = attrs.field(factory=dict)
     load_counts: Counter[int] = attrs.field(factory=Counter)
     copies: list[CopyOrder] = attrs.field(factory=list)
     touched: set[int] = attrs.field(factory=set)

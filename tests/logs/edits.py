@@ -47,18 +47,17 @@ def instead(event: str, **fields: Any) -> Callable[[Line], Line]:
 
 
 def _more_references(line: Line) -> Line:
-    (block, count), *others = line["references"]
-    return {**line, "references": [[block, count + 1], *others]}
+    first, *others = line["references"]
+    return {**line, "references": [first + 1, *others]}
 
 
 def _fewer_keys(line: Line) -> Line:
-    (block, keys), *others = line["keys"]
-    return {**line, "keys": [[block, keys[1:]], *others]}
+    first, *others = line["keyed"]
+    return {**line, "keyed": others, "keys": line["keys"][1:], "keyless": [first]}
 
 
 def _null_key(line: Line) -> Line:
-    (key, _), *others = line["entries"]
-    return {**line, "entries": [[key, 0], *others]}
+    return {**line, "blocks": [0, *line["blocks"][1:]]}
 
 
 def _twice_in_a_row(line: Line) -> Line:

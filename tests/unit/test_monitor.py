@@ -20,6 +20,7 @@ from cowtail.spec.exploration import Verdict
 from cowtail.spec.monitor.events import EVENTS
 from cowtail.spec.monitor.monitor import PROPERTIES, Monitor
 from cowtail.spec.monitor.reading import SHAPES, LogError
+from cowtail.spec.monitor.reference import PAGE, page
 
 LOGS = Path(__file__).parent.parent / "logs"
 GOOD = sorted((LOGS / "good").glob("*.jsonl"))
@@ -180,9 +181,9 @@ def a_long_log(num_requests: int) -> Iterator[str]:
                 shifted["job"] += 2 * number
             if "step" in shifted:
                 shifted["step"] += 6 * number
-                if "chunks" in shifted:
-                    shifted["chunks"] = [[number, *chunk[1:]] for chunk in shifted["chunks"]]
-                    shifted["finished"] = [number] * len(shifted["finished"])
+                for field in ("requests", "finished"):
+                    if field in shifted:
+                        shifted[field] = [number] * len(shifted[field])
             yield json.dumps(shifted)
 
 
@@ -275,3 +276,8 @@ class TestCommand:
         code, said = self.run(str(log))
         assert code == 3
         assert "undetermined: the log ends before the engine is at rest" in said
+
+
+def test_the_reference_page_is_in_step() -> None:
+    written = LOGS.parent.parent / "docs" / "reference" / PAGE
+    assert written.read_text() == page()
