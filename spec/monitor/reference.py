@@ -50,8 +50,7 @@ def page() -> str:
         "|---|---|---|---|",
     ]
     for prop in PROPERTIES:
-        cells = (prop.identifier, prop.name, prop.sentence, prop.source)
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {prop.identifier} | {prop.name} | {prop.sentence} | {prop.source} |")
     return "\n".join(lines) + "\n"
 
 
