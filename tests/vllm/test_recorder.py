@@ -166,6 +166,7 @@ class TestNeverRaises:
         def full(*_: object) -> int:
             raise OSError(28, "No space left on device")
 
+        monkeypatch.setattr("cowtail.impl.vllm_recorder.recorder.MAX_LINES", 1)
         monkeypatch.setattr("cowtail.impl.vllm_recorder.log_file.os.write", full)
         session.do(Submit("p"))
         session.drain()
