@@ -93,10 +93,33 @@ class Admit(Action):
 
 
 @attrs.frozen(repr=False)
+class Promote(Action):
+    """Within a pass: the scheduler comes to a request whose load is over, and takes note of it.
+
+    Its blocks are keyed, or taken back if the load failed. Only of engines that do not settle a
+    load when the last rank has reported it (see ``behaviours``).
+    """
+
+    name: ClassVar[str] = "promote"
+    request: str
+
+
+@attrs.frozen(repr=False)
 class Extend(Action):
     """Within a pass: a running request gets its next chunk, or its next decode token."""
 
     name: ClassVar[str] = "extend"
+    request: str
+
+
+@attrs.frozen(repr=False)
+class Shed(Action):
+    """Within a pass: a running request does not fit, and gives back what it has left behind.
+
+    Only of engines that do so before they know whether it fits (see ``behaviours``).
+    """
+
+    name: ClassVar[str] = "shed"
     request: str
 
 
@@ -242,7 +265,9 @@ ACTIONS: tuple[type[Action], ...] = (
     Abort,
     BeginPass,
     Admit,
+    Promote,
     Extend,
+    Shed,
     Preempt,
     EndPass,
     SchedulePass,

@@ -56,7 +56,8 @@ def _plan_with_hit(scope: Scope, state: State, index: int, hit: lookup.Hit) -> C
     if state_computed_in_this_pass(scope, state, hit):
         return Refusal("the hit ends in a state that this very pass computes")
     adopted = tables.adopt_hit(scope, state.requests[index].tables, hit)
-    if copies_what_this_pass_writes(scope, state.open_pass, adopted):
+    refuses = scope.behaviours.chained_copies_refused
+    if refuses and copies_what_this_pass_writes(scope, state.open_pass, adopted):
         return Refusal("the hit would be copied from a block that this very pass writes")
     begun = Allocation(tables.touch_adopted(state.pool, adopted), adopted)
     plan = planning.plan_chunk(scope, state, index, begun, hit.length, hit.junction)
@@ -66,6 +67,8 @@ def _plan_with_hit(scope: Scope, state: State, index: int, hit: lookup.Hit) -> C
 def _plan_after_load(scope: Scope, state: State, index: int) -> ChunkPlan | Refusal:
     """Plan the first chunk after a load: keys first, for they say whether a copy is due."""
     spec, request = scope.requests[index], state.requests[index]
+    if request.settles is not None:
+        return Refusal(f"no pass has taken note that the load of {spec.name!r} is over")
     loaded = keys.register_keys(
         scope, spec, Allocation(state.pool, request.tables), request.computed, request.junction
     )

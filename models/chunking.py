@@ -116,7 +116,9 @@ def drafts_to_schedule(
     """
     known = known_tokens(spec, request)
     decodes = (start, end) == (known - 1, known) and request.outputs >= 1
-    if not scope.speculative_tokens or not decodes or in_flight or request.placeholders:
+    if not scope.behaviours.drafts_proposed or not scope.speculative_tokens:
+        return 0
+    if not decodes or in_flight or request.placeholders:
         return 0
     remaining = spec.max_tokens - request.outputs - 1
     return max(min(scope.speculative_tokens, remaining, budget - 1), 0)

@@ -8,6 +8,7 @@ that of normal saves (R19), and a handoff-only job saves no prefix (R10).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import attrs
 
@@ -18,6 +19,7 @@ from cowtail.models.state import (
     JobMeta,
     OpenPass,
     PinnedJob,
+    ScheduledChunk,
     State,
     Tracker,
     known_tokens,
@@ -85,7 +87,7 @@ def _considered_saves(
 ) -> list[SaveRequest]:
     """Advance the trackers of scheduled requests (in place) and return the saves that are due."""
     saves = []
-    for chunk in opened.scheduled:
+    for chunk in _in_order_of_jobs(scope, opened, trackers):
         spec = scope.requests[chunk.request]
         known = known_tokens(spec, state.requests[chunk.request])
         tracker = trackers[chunk.request]
@@ -101,6 +103,17 @@ def _considered_saves(
         if save is not None:
             saves.append(save)
     return saves
+
+
+def _in_order_of_jobs(
+    scope: Scope, opened: OpenPass, trackers: Sequence[Tracker | None]
+) -> list[ScheduledChunk]:
+    """Return the chunks of a pass in the order in which their requests' jobs are numbered."""
+    chunks = list(opened.scheduled)
+    if not scope.behaviours.jobs_as_scheduled:
+        new = [trackers[chunk.request] is None for chunk in chunks]
+        chunks.sort(key=lambda chunk: not new[opened.scheduled.index(chunk)])
+    return chunks
 
 
 def consider_save(
@@ -200,7 +213,8 @@ def tail_end(scope: Scope, group: int, boundary: int, completed: int) -> int:
         return end
     block = boundaries.chunk_block_size(scope)
     assert block is not None, "a replay boundary is looked up where states are kept"
-    return boundary if boundary % block and boundary <= completed else 0
+    through = scope.behaviours.tail_without_companion
+    return boundary if through and boundary % block and boundary <= completed else 0
 
 
 def emit_job(scope: Scope, state: State, save: SaveRequest) -> tuple[State, JobMeta | None]:

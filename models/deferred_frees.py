@@ -34,6 +34,27 @@ def give_back(scope: Scope, state: State, batches: Iterable[Sequence[int]], step
     return attrs.evolve(state, deferred=(*state.deferred, DeferredFree(steps, waiting)))
 
 
+def give_back_tables(
+    scope: Scope, state: State, index: int, batches: Sequence[Sequence[int]]
+) -> State:
+    """Give back the blocks of a request's tables, which its own steps in flight may still write."""
+    if scope.behaviours.every_free_waits:
+        return give_back(scope, state, batches, len(state.steps))
+    if not scope.defer_frees or not any(
+        chunk.request == index for step in state.steps for chunk in step.chunks
+    ):
+        return give_back(scope, state, batches, 0)
+    return give_back(scope, state, batches[::-1], fence(scope, state))
+
+
+def fence(scope: Scope, state: State) -> int:
+    """Return how many outputs have to be processed before a block given back now is free."""
+    if scope.behaviours.every_free_waits:
+        return len(state.steps)
+    computing = (number for number, step in enumerate(state.steps, start=1) if step.chunks)
+    return max(computing, default=0)
+
+
 def output_processed(state: State) -> State:
     """Count one step less for every deferred free, and free those that waited for it, in order."""
     if not state.deferred:

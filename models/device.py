@@ -35,8 +35,9 @@ def execute(scope: Scope, state: State) -> Transition:
     state = attrs.evolve(
         state,
         steps=(*state.steps[:position], done, *state.steps[position + 1 :]),
-        ranks=tuple(workers.receive_metadata(rank, step) for rank in state.ranks),
     )
+    if scope.behaviours.jobs_queued_by_device:
+        state = workers.tell(state, step)
     memories = [run_step(scope, memory, step) for memory in (state.memory, *state.other_memories)]
     return Transition(peers.queue_sends(scope, with_memories(state, memories), step))
 

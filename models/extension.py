@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import attrs
+
 from cowtail.models import chunking, deferred_frees, planning, tables
 from cowtail.models.block_pool import Pool
 from cowtail.models.errors import NotEnabled
 from cowtail.models.planning import ChunkPlan, Refusal
 from cowtail.models.scope import Policy, Scope
-from cowtail.models.state import State, tokens_in_flight
+from cowtail.models.state import State, tokens_in_flight, with_request
 from cowtail.models.tables import Allocation
 from cowtail.models.transition import Transition
 
@@ -41,6 +43,28 @@ def extend(scope: Scope, state: State, index: int) -> Transition:
     if isinstance(plan, Refusal):
         raise NotEnabled(plan.reason)
     return planning.schedule(scope, state, index, plan, ())
+
+
+def shed_guard(scope: Scope, state: State, index: int) -> str:
+    """Return why a request gives nothing back for want of blocks, or an empty string."""
+    if scope.behaviours.failed_extension_keeps:
+        return "a request that does not fit keeps everything"
+    plan = plan_extension(scope, state, index)
+    if not isinstance(plan, Refusal):
+        return f"{scope.requests[index].name!r} fits"
+    return "" if plan.lacks_blocks else plan.reason
+
+
+def shed(scope: Scope, state: State, index: int) -> Transition:
+    """Give back the blocks that a request which does not fit has left behind."""
+    guard = shed_guard(scope, state, index)
+    if guard:
+        raise NotEnabled(guard)
+    request = state.requests[index]
+    processed = max(0, request.computed - tokens_in_flight(state, index))
+    pool, kept = tables.remove_skipped(scope, state.pool, request.tables, processed)
+    shorter = attrs.evolve(request, tables=kept)
+    return Transition(with_request(attrs.evolve(state, pool=pool), index, shorter))
 
 
 def is_scheduled(state: State, index: int) -> bool:

@@ -50,11 +50,13 @@ from cowtail.models.actions import (
     LoadOutcome,
     LookUp,
     Preempt,
+    Promote,
     Report,
     ReportLoad,
     Reset,
     RunJob,
     RunLoad,
+    Shed,
     Submit,
     UpdateConnectorOutput,
     UpdateFromOutput,
@@ -97,10 +99,14 @@ def _enabled(scope: Scope, state: State) -> Iterator[Action]:
                 yield Preempt(name)
             if not isinstance(extension.plan_extension(scope, state, index), Refusal):
                 yield Extend(name)
+            if not extension.shed_guard(scope, state, index):
+                yield Shed(name)
             for failed in (False, True) if scope.max_failed_lookups else (False,):
                 plan = admission.plan_admission(scope, state, index, failed)
                 if not isinstance(plan, Refusal):
                     yield Admit(name, failed)
+            if not loads.promote_guard(scope, state, index):
+                yield Promote(name)
         if not scheduler.end_pass_guard(scope, state):
             yield EndPass()
         return
@@ -183,7 +189,7 @@ def step(scope: Scope, state: State, action: Action) -> Transition:
 def _step(scope: Scope, state: State, action: Action) -> Transition:
     if state.failure:
         raise NotEnabled(f"the model has failed: {state.failure}")
-    inside = isinstance(action, (Admit, Extend, Preempt, EndPass))
+    inside = isinstance(action, (Admit, Extend, Preempt, Promote, Shed, EndPass))
     if state.open_pass is not None and not inside:
         raise NotEnabled("a pass is open")
     match action:
@@ -195,8 +201,12 @@ def _step(scope: Scope, state: State, action: Action) -> Transition:
             return scheduler.begin_pass(scope, state)
         case Admit(request=name, lookup_failed=failed):
             return admission.admit(scope, state, scope.index(name), failed)
+        case Promote(request=name):
+            return loads.promote(scope, state, scope.index(name))
         case Extend(request=name):
             return extension.extend(scope, state, scope.index(name))
+        case Shed(request=name):
+            return extension.shed(scope, state, scope.index(name))
         case Preempt(request=name):
             return preemption.preempt(scope, state, scope.index(name))
         case EndPass():

@@ -12,7 +12,16 @@ import math
 
 import attrs
 
-from cowtail.models import block_pool, boundaries, connector, peers, store_lookup, tables
+from cowtail.models import (
+    block_pool,
+    boundaries,
+    connector,
+    keys,
+    peers,
+    reservation,
+    store_lookup,
+    tables,
+)
 from cowtail.models.actions import LoadOutcome
 from cowtail.models.block_pool import Pool
 from cowtail.models.errors import NotEnabled
@@ -20,20 +29,16 @@ from cowtail.models.lookup import Hit
 from cowtail.models.memories import memory_of, slots_of, true_content, with_memories
 from cowtail.models.observations import NULL_BLOCK, Effects, Load, Status
 from cowtail.models.planning import Refusal
-from cowtail.models.scope import RequestSpec, Scope
+from cowtail.models.scope import Scope
 from cowtail.models.state import (
     Answer,
     BlockTable,
     PendingLoad,
-    Request,
     State,
-    known_tokens,
     with_rank,
     with_request,
 )
 from cowtail.models.transition import Transition
-
-WAITING_FOR_BLOCKS = (Status.LOADING, Status.LOADED)
 
 
 @attrs.frozen
@@ -53,7 +58,7 @@ def supply(
     An answer that the request holds is the store's.
     """
     request = state.requests[index]
-    if not scope.loads or request.load_failed:
+    if not scope.loads or store_lookup.is_given_up(scope, request):
         return None
     floor = local - local % boundaries.lcm_block_size(scope)
     for child in range(len(scope.children)):
@@ -101,11 +106,7 @@ def plan_load(
     for blocks in adopted:
         pool = block_pool.touch(pool, blocks)
     missing = [_columns(scope, group, end) - len(blocks) for group, blocks in enumerate(adopted)]
-    reserved = still_needed(scope, scope.requests[index], state.requests[index], end) + sum(
-        still_needed(scope, spec, request, request.computed)
-        for spec, request in zip(scope.requests, state.requests, strict=True)
-        if request.status in WAITING_FOR_BLOCKS
-    )
+    reserved = reservation.of_load(scope, state, index, end)
     if sum(missing) + reserved > len(pool.free):
         return Refusal(
             f"{sum(missing)} blocks and {reserved} in reserve are needed, {len(pool.free)} free"
@@ -134,16 +135,6 @@ def _columns(scope: Scope, group: int, end: int) -> int:
     return math.ceil(end / spec.block_size) + (scope.speculative_tokens if spec.is_mamba else 0)
 
 
-def still_needed(scope: Scope, spec: RequestSpec, request: Request, loaded: int) -> int:
-    """Return how many blocks a request needs to compute all it knows after a load."""
-    known = known_tokens(spec, request)
-    total = 0
-    for group in scope.groups:
-        missing = max(math.ceil(known / group.block_size) - math.ceil(loaded / group.block_size), 0)
-        total += min(missing, 1) + 1 if group.is_mamba else missing
-    return total
-
-
 def begin_load(scope: Scope, state: State, index: int, plan: LoadPlan) -> Transition:
     """Give a request the blocks of its load; the load is shipped with the pass."""
     opened = state.open_pass
@@ -158,6 +149,7 @@ def begin_load(scope: Scope, state: State, index: int, plan: LoadPlan) -> Transi
         computed=load.end,
         answer=None,
         leased=request.leased and from_store,
+        load_failed=False,
         junction=plan.junction,
     )
     state = attrs.evolve(
@@ -288,8 +280,48 @@ def strike_off(
     return attrs.evolve(state, loads=kept), None
 
 
+def promote_guard(scope: Scope, state: State, index: int) -> str:
+    """Return why a pass cannot take note that a load is over, or an empty string."""
+    name = scope.requests[index].name
+    if state.open_pass is None:
+        return "no pass is open"
+    if state.open_pass.preempted:
+        return "a request was preempted in this pass"
+    if state.requests[index].settles is None:
+        return f"no load of {name!r} is over and unsettled"
+    return ""
+
+
+def promote(scope: Scope, state: State, index: int) -> Transition:
+    """Key the blocks of a load that went well; take those of one that failed back."""
+    guard = promote_guard(scope, state, index)
+    if guard:
+        raise NotEnabled(guard)
+    spec, request = scope.requests[index], state.requests[index]
+    opened = state.open_pass
+    assert opened is not None
+    opened = attrs.evolve(opened, settled=(*opened.settled, index))
+    if request.settles is LoadOutcome.FAILED:
+        return Transition(fall_back(scope, attrs.evolve(state, open_pass=opened), index))
+    loaded = keys.register_keys(
+        scope,
+        spec,
+        tables.Allocation(state.pool, request.tables),
+        request.computed,
+        request.junction,
+    )
+    opened = attrs.evolve(
+        opened,
+        offers=opened.offers + loaded.offers,
+        registered=opened.registered + loaded.registered,
+    )
+    settled = attrs.evolve(request, tables=loaded.tables, settles=None)
+    state = attrs.evolve(state, pool=loaded.pool, open_pass=opened)
+    return Transition(with_request(state, index, settled), Effects(), loaded.events)
+
+
 def fall_back(scope: Scope, state: State, index: int) -> State:
-    """Take a failed load's blocks away at once; the request waits, and loads nothing any more."""
+    """Take a failed load's blocks away at once; the request waits, to compute everything."""
     request = state.requests[index]
     waiting = attrs.evolve(
         request,
@@ -298,6 +330,7 @@ def fall_back(scope: Scope, state: State, index: int) -> State:
         computed=0,
         leased=False,
         load_failed=True,
+        settles=None,
     )
     pool = state.pool
     for blocks in tables.blocks_to_free(request.tables):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.models import deferred_frees, requests
+from cowtail.models import deferred_frees, keys, requests
 from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import Effects, Status
 from cowtail.models.scope import Scope
 from cowtail.models.state import ScheduledChunk, State, with_request
+from cowtail.models.tables import Allocation
 from cowtail.models.transition import Transition
 
 
@@ -36,6 +37,7 @@ def update_from_output(scope: Scope, state: State) -> Transition:
         elif chunk.drafts:
             events += ("drafts accepted",)
         state = accept_output(state, chunk)
+        state = _key_what_is_known(scope, state, chunk)
         request = state.requests[chunk.request]
         done = request.outputs == scope.requests[chunk.request].max_tokens
         if done and request.status is Status.RUNNING:
@@ -48,6 +50,25 @@ def update_from_output(scope: Scope, state: State) -> Transition:
             )
             events += finished.events
     return Transition(state, effects, events)
+
+
+def _key_what_is_known(scope: Scope, state: State, chunk: ScheduledChunk) -> State:
+    """Key what an output has completed, where that is not left to the next chunk."""
+    request = state.requests[chunk.request]
+    if scope.behaviours.keys_when_scheduled or scope.max_steps_in_flight == 1:
+        return state
+    if chunk.stale or not chunk.samples or request.status is not Status.RUNNING:
+        return state
+    spec = scope.requests[chunk.request]
+    keyed = keys.register_keys(
+        scope,
+        spec,
+        Allocation(state.pool, request.tables),
+        request.computed - request.placeholders,
+        request.junction,
+    )
+    state = attrs.evolve(state, pool=keyed.pool, early_offers=(*state.early_offers, *keyed.offers))
+    return with_request(state, chunk.request, attrs.evolve(request, tables=keyed.tables))
 
 
 def accept_output(state: State, chunk: ScheduledChunk) -> State:

@@ -124,6 +124,6 @@ def release(scope: Scope, state: State, index: int) -> State:
     request = state.requests[index]
     held = tuple(held for held in state.held if held.request != index)
     freed = tables.blocks_to_free(request.tables)
-    state = deferred_frees.give_back(scope, attrs.evolve(state, held=held), freed, len(state.steps))
+    state = deferred_frees.give_back_tables(scope, attrs.evolve(state, held=held), index, freed)
     empty = tuple(BlockTable() for _ in scope.groups)
     return with_request(state, index, attrs.evolve(request, tables=empty))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.models import chunking, keys, state_columns, tables
+from cowtail.models import chunking, keys, state_columns, store_lookup, tables
 from cowtail.models.observations import Chunk, Effects, Status
 from cowtail.models.scope import Policy, Scope
 from cowtail.models.state import (
@@ -110,6 +110,8 @@ def schedule(
         drafted=plan.drafts,
         junction=plan.junction,
         worker_tables=mirror,
+        load_failed=store_lookup.is_given_up(scope, request),
+        prefilling=not samples and not scope.behaviours.loads_reserve_for_themselves,
     )
     state = attrs.evolve(
         with_request(state, index, request),

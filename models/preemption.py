@@ -85,7 +85,7 @@ def withdraw(scope: Scope, state: State, index: int) -> State:
     held = {block for table in state.requests[index].tables for block in table.blocks}
     pool = state.pool
     for chunk in opened.scheduled:
-        if chunk.request == index:
+        if chunk.request == index and scope.behaviours.withdrawn_keys_dropped:
             for block, key in chunk.keys:
                 pool = block_pool.drop_key(pool, block, key)
     opened = attrs.evolve(
@@ -110,7 +110,7 @@ def take_back(scope: Scope, state: State, index: int) -> tuple[State, tuple[str,
     steps = tuple(_with_stale_chunks(step, index) for step in state.steps)
     state = attrs.evolve(state, steps=steps)
     freed = tables.blocks_to_free(request.tables)
-    state = deferred_frees.give_back(scope, state, freed, len(state.steps))
+    state = deferred_frees.give_back_tables(scope, state, index, freed)
     released = Request(
         tables=tuple(BlockTable() for _ in scope.groups),
         status=Status.PREEMPTED,

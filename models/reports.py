@@ -9,6 +9,7 @@ from __future__ import annotations
 import attrs
 
 from cowtail.models import block_pool, connector, loads, peers, requests
+from cowtail.models.actions import LoadOutcome
 from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import Effects, Status
 from cowtail.models.scope import LoadPolicy, Scope
@@ -28,7 +29,7 @@ def update_connector_output(scope: Scope, state: State) -> Transition:
     guard = update_connector_output_guard(state)
     if guard:
         raise NotEnabled(guard)
-    state, released, events = _consume_jobs(state)
+    state, released, events = _consume_jobs(scope, state)
     if state.load_inbox:
         state, more = _consume_loads(scope, state)
         events += more
@@ -38,13 +39,13 @@ def update_connector_output(scope: Scope, state: State) -> Transition:
     return Transition(state, Effects(released=released), tuple(sorted(events)))
 
 
-def _consume_jobs(state: State) -> tuple[State, tuple[int, ...], tuple[str, ...]]:
+def _consume_jobs(scope: Scope, state: State) -> tuple[State, tuple[int, ...], tuple[str, ...]]:
     """Strike reporting ranks off their jobs; free a job's blocks once no rank owes it."""
     pins = {pin.job: pin for pin in state.pins}
     pool = state.pool
     released = []
     events = []
-    for job, rank in state.inbox:
+    for job, rank in _in_order(scope, state.inbox):
         pin = pins.get(job)
         if pin is None or rank not in pin.ranks_owed:
             events.append("repeated report ignored")
@@ -59,6 +60,15 @@ def _consume_jobs(state: State) -> tuple[State, tuple[int, ...], tuple[str, ...]
         events.append("pin released")
     state = attrs.evolve(state, pool=pool, pins=tuple(pins.values()), inbox=())
     return state, tuple(released), tuple(events)
+
+
+def _in_order(scope: Scope, inbox: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
+    """Return reports, all those of a job together, in the order in which jobs are released."""
+    if scope.behaviours.reports_sorted:
+        return list(inbox)
+    by_rank = sorted(inbox, key=lambda report: report[1])
+    first = list(dict.fromkeys(job for job, _ in by_rank))
+    return sorted(by_rank, key=lambda report: first.index(report[0]))
 
 
 def _consume_loads(scope: Scope, state: State) -> tuple[State, tuple[str, ...]]:
@@ -79,6 +89,19 @@ def _complete_load(scope: Scope, state: State, load: PendingLoad) -> tuple[State
     request = state.requests[load.request]
     if request.status is Status.FINISHED:
         return peers.release(scope, state, load.request), ("released after its load",)
+    if not scope.behaviours.loads_settle_when_reported and (
+        not load.failed or scope.load_policy is LoadPolicy.RECOMPUTE
+    ):
+        outcome = LoadOutcome.FAILED if load.failed else LoadOutcome.OK
+        waiting = attrs.evolve(
+            request,
+            status=Status.LOADED,
+            leased=False,
+            settles=outcome,
+            computed=0 if load.failed else request.computed,
+        )
+        event = "load failed: recompute" if load.failed else "load complete"
+        return with_request(state, load.request, waiting), (event,)
     if not load.failed:
         loaded = attrs.evolve(request, status=Status.LOADED, leased=False)
         return with_request(state, load.request, loaded), ("load complete",)

@@ -99,13 +99,16 @@ def finish(scope: Scope, state: State, index: int, *, hold: bool = True) -> Tran
     state = attrs.evolve(
         with_request(state, index, finished),
         untold_finished=(*state.untold_finished, index),
+        early_offers=tuple(
+            offer for offer in state.early_offers if offer.request != scope.requests[index].name
+        ),
     )
     if held:
         state = attrs.evolve(state, held=(*state.held, held))
         events += ("held: its load is under way" if was_loading else "held: to be sent",)
     else:
         freed = tables.blocks_to_free(request.tables)
-        state = deferred_frees.give_back(scope, state, freed, len(state.steps))
+        state = deferred_frees.give_back_tables(scope, state, index, freed)
     if connector.leaves_a_pin(state, index):
         events += ("pin outlives its request",)
     return Transition(state, effects, (*events, "finished"))

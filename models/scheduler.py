@@ -18,6 +18,7 @@ from cowtail.models import (
     extension,
     loads,
     preemption,
+    workers,
 )
 from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import Effects
@@ -32,7 +33,8 @@ def begin_pass(scope: Scope, state: State) -> Transition:
     guard = begin_pass_guard(scope, state)
     if guard:
         raise NotEnabled(guard)
-    return Transition(attrs.evolve(state, open_pass=OpenPass()))
+    opened = OpenPass(offers=state.early_offers)
+    return Transition(attrs.evolve(state, open_pass=opened, early_offers=()))
 
 
 def begin_pass_guard(scope: Scope, state: State) -> str:
@@ -41,7 +43,7 @@ def begin_pass_guard(scope: Scope, state: State) -> str:
         return "a pass is open"
     if len(state.steps) >= scope.max_steps_in_flight:
         return f"{len(state.steps)} steps are in flight, the limit is {scope.max_steps_in_flight}"
-    if _has_metadata(state):
+    if _has_metadata(state) or not scope.behaviours.passes_need_work:
         return ""
     opened = attrs.evolve(state, open_pass=OpenPass())
     for index, (spec, request) in enumerate(zip(scope.requests, state.requests, strict=True)):
@@ -49,6 +51,8 @@ def begin_pass_guard(scope: Scope, state: State) -> str:
             return ""
         if request.status not in admission.ADMISSIBLE:
             continue
+        if request.settles is not None:
+            return ""
         if not isinstance(admission.plan_admission(scope, opened, index), Refusal):
             return ""
     return "there is nothing to schedule and nothing to tell the workers"
@@ -76,7 +80,8 @@ def end_pass_guard(scope: Scope, state: State) -> str:
     if state.open_pass is None:
         return "no pass is open"
     opened = state.open_pass
-    if opened.scheduled or opened.preempted or opened.loads or _has_metadata(state):
+    done = opened.scheduled or opened.preempted or opened.loads or opened.settled
+    if done or _has_metadata(state) or not scope.behaviours.passes_need_work:
         return ""
     return "nothing is scheduled and there is nothing to tell the workers"
 
@@ -112,7 +117,9 @@ def end_pass(scope: Scope, state: State) -> Transition:
         untold_finished=(),
         untold_preempted=(),
     )
-    state = deferred_frees.give_back(scope, state, [retained], len(state.steps))
+    if not scope.behaviours.jobs_queued_by_device:
+        state = workers.tell(state, step)
+    state = deferred_frees.give_back(scope, state, [retained], deferred_frees.fence(scope, state))
     effects = Effects(
         copies=opened.copies,
         handoffs=opened.offers if boundaries.saves(scope.role) else (),

@@ -18,6 +18,7 @@ import math
 import attrs
 
 from cowtail.models.actions import JobOutcome
+from cowtail.models.behaviours import PAGE, Behaviours
 
 
 class GroupKind(enum.StrEnum):
@@ -174,6 +175,7 @@ class Scope:
     What begins with ``max_`` bounds the environment: preemptions that no lack of blocks
     forces, jobs whose puts fail (in the ways of ``put_failures``), reports that come twice,
     loads and lookups that fail, store entries that are evicted, leases that expire, resets.
+    ``behaviours`` are where the engine differs from the page.
 
     Raises ValueError, naming the value, the rule and the fix, when the sizes do not fit.
     """
@@ -207,6 +209,7 @@ class Scope:
     max_evictions: int = 0
     max_expired_leases: int = 0
     max_resets: int = 0
+    behaviours: Behaviours = PAGE
 
     def __attrs_post_init__(self) -> None:
         """Refuse constants that contradict one another (domain.md b, A22)."""
@@ -284,7 +287,8 @@ class Scope:
                 raise ValueError(
                     f"child {child.kind.value!r} serves or retains: only a peer does; use peer()"
                 )
-        if self.loads and self.max_steps_in_flight > 1 and not self.defer_frees:
+        races = self.loads and self.max_steps_in_flight > 1 and not self.defer_frees
+        if races and self.behaviours.every_role_defers:
             raise ValueError(
                 f"max_steps_in_flight={self.max_steps_in_flight} with loads: a load may land in a "
                 "block that a step in flight still writes; set defer_frees"

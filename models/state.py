@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import attrs
 
+from cowtail.models.actions import LoadOutcome
 from cowtail.models.block_pool import Pool, initial_pool
 from cowtail.models.observations import Copy, Handoff, Key, Marker, Put, Status, StoreEntry
 from cowtail.models.scope import RequestSpec, Scope
@@ -81,7 +82,9 @@ class Request:
     ``handed_off`` is a ghost: the (group, boundary) pairs given to the connector in this
     generation, which no rule reads.
     ``answer`` is that of an asynchronous lookup, until an admission uses it; ``leased``: what it
-    found is protected. ``load_failed``: it computes everything itself from now on.
+    found is protected. ``load_failed``: it computes everything itself from now on. ``settles``:
+    how a load ended that no pass has come to yet (see ``Promote``). ``prefilling``: it runs, and
+    more of its prompt is to come; kept only where loads do not reserve for themselves.
     """
 
     tables: tuple[BlockTable, ...]
@@ -96,6 +99,8 @@ class Request:
     answer: Answer | None = None
     leased: bool = False
     load_failed: bool = False
+    settles: LoadOutcome | None = None
+    prefilling: bool = False
 
 
 @attrs.frozen
@@ -134,7 +139,7 @@ class OpenPass:
 
     ``registered``: keys that Mamba groups registered or moved in this pass, whose bytes exist
     only after its step. ``new_blocks``: blocks the step must zero. ``loads``: requests whose
-    load was begun.
+    load was begun, ``settled`` those whose load was found to be over.
     """
 
     scheduled: tuple[ScheduledChunk, ...] = ()
@@ -145,6 +150,7 @@ class OpenPass:
     registered: tuple[Key, ...] = ()
     new_blocks: tuple[int, ...] = ()
     loads: tuple[int, ...] = ()
+    settled: tuple[int, ...] = ()
 
 
 @attrs.frozen
@@ -282,6 +288,7 @@ class State:
     ``other_memories`` those of the ranks after it. The load inbox holds (request, rank, went
     well), the send inbox (request, rank), both sorted by name and rank. ``foreign_done``:
     requests whose foreign put has happened.
+    ``early_offers``: states keyed between passes, to be offered by the next one.
     ``submitted`` and ``admitted`` hold requests in the order of their submission and of their
     last admission to a pass.
     """
@@ -311,6 +318,7 @@ class State:
     other_memories: tuple[Memory, ...] = ()
     foreign_done: tuple[int, ...] = ()
     untold_preempted: tuple[int, ...] = ()
+    early_offers: tuple[Handoff, ...] = ()
 
 
 def initial_state(scope: Scope) -> State:

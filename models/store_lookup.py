@@ -16,13 +16,18 @@ from cowtail.models import boundaries, connector, lookup
 from cowtail.models.errors import LifecycleError, NotEnabled
 from cowtail.models.observations import Effects, Key, Status
 from cowtail.models.scope import GroupKind, Lookup, RequestSpec, Role, Scope
-from cowtail.models.state import Answer, State, known_tokens, with_request
+from cowtail.models.state import Answer, Request, State, known_tokens, with_request
 from cowtail.models.transition import Transition
 
 NOTHING = Answer()
 
 EntryKey = tuple[int, str]
 """Group and prefix: what every rank has an entry of its own for."""
+
+
+def is_given_up(scope: Scope, request: Request) -> bool:
+    """Whether a request loads nothing any more, because a load of it has failed."""
+    return request.load_failed and scope.behaviours.failed_loads_final
 
 
 def looks_up(scope: Scope, state: State, index: int) -> bool:
@@ -32,7 +37,7 @@ def looks_up(scope: Scope, state: State, index: int) -> bool:
         scope.lookup is not Lookup.OFF
         and scope.role is not Role.NONE
         and connector.store_child(scope) is not None
-        and not request.load_failed
+        and not is_given_up(scope, request)
         and known_tokens(scope.requests[index], request) >= boundaries.hit_alignment(scope)
     )
 

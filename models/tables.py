@@ -161,9 +161,15 @@ def blocks_needed(
         if group.is_mamba:
             total += _plan_columns(scope, group, table, end, checkpoint).new_blocks
         else:
-            total += max(math.ceil(end / group.block_size) - len(table.blocks), 0)
+            total += _missing(scope, group, table, end)
         total += table.copy_due is not None
     return total
+
+
+def _missing(scope: Scope, group: Group, table: BlockTable, end: int) -> int:
+    """Return how many blocks an attention table lacks for a chunk that ends at ``end``."""
+    ahead = 0 if scope.behaviours.exact_allocation else scope.speculative_tokens
+    return max(math.ceil((end + ahead) / group.block_size) - len(table.blocks), 0)
 
 
 @attrs.frozen
@@ -218,7 +224,7 @@ def allocate(
         else:
             if table.copy_due is not None:
                 result, table = _copy_on_write(result, name, index, table, group.is_mamba)
-            missing = max(math.ceil(end / group.block_size) - len(table.blocks), 0)
+            missing = _missing(scope, group, table, end)
             result, table = _with_new_blocks(result, table, missing)
             result = attrs.evolve(result, exports=(*result.exports, None))
         result = attrs.evolve(result, tables=(*result.tables, table))

@@ -25,6 +25,12 @@ Wanted = tuple[int, int, int]
 """Group, block and number of tokens of something that a job stores."""
 
 
+def tell(state: State, step: DeviceStep) -> State:
+    """Let every rank hear of a step: jobs to store, requests that ended or were preempted."""
+    ranks = tuple(receive_metadata(rank, step) for rank in state.ranks)
+    return attrs.evolve(state, ranks=ranks)
+
+
 def receive_metadata(rank: RankWorker, step: DeviceStep) -> RankWorker:
     """Retire jobs of preempted generations, queue the step's jobs, close finished requests."""
     queue = tuple(
@@ -59,6 +65,9 @@ def run_job_guard(scope: Scope, state: State, rank: int, outcome: JobOutcome) ->
     worker = state.ranks[rank]
     if not worker.queue:
         return f"rank {rank} has no job queued"
+    waits = (step.jobs for step in state.steps if not step.executed)
+    if any(job.job == worker.queue[0].job for jobs in waits for job in jobs):
+        return "the step of the job has not run"
     if outcome is JobOutcome.OK:
         return ""
     if state.spent.failed_jobs >= scope.max_failed_jobs:
@@ -96,12 +105,13 @@ def run_job(scope: Scope, state: State, rank: int, outcome: JobOutcome) -> Trans
     events = ["put succeeded" if entries else "everything exists already"]
     if offset < worker.saved[job.request]:
         events.append("durable offset fell")
-    if job.save_to and worker.skipping:
+    tried = job.save_to if scope.behaviours.pressure_ends_with_a_save else entries
+    if tried and worker.skipping:
         events.append("store has space again")
     done = attrs.evolve(
         done,
         saved=saved_after(worker, job),
-        skipping=() if job.save_to else worker.skipping,
+        skipping=() if tried else worker.skipping,
     )
     return _put(state, rank, done, entries, events)
 
@@ -288,5 +298,7 @@ def report(scope: Scope, state: State, rank: int, job: int, again: bool) -> Tran
     else:
         outbox = tuple(done for done in worker.outbox if done != job)
         state = with_rank(state, rank, attrs.evolve(worker, outbox=outbox))
-    inbox = tuple(sorted((*state.inbox, (job, rank))))
+    inbox = (*state.inbox, (job, rank))
+    if scope.behaviours.reports_sorted:
+        inbox = tuple(sorted(inbox))
     return Transition(attrs.evolve(state, inbox=inbox), Effects(), events)

@@ -169,7 +169,7 @@ class Ledger:
             if not request.can_save:
                 continue
             job = request.store_job_id
-            puts = self._boundary_puts(request)
+            puts = self.boundary_puts(request)
             blocks = {put.block_id for put in puts}
             if request.token_len_chunk or not surface().release.tail_put_by_scheduler:
                 for group, table in enumerate(request.block_ids):
@@ -203,7 +203,7 @@ class Ledger:
             finished = name in step.scheduled.finished_req_ids
             self.statistics[f"tails handed off {'at finish' if finished else 'by CoW'}"] += 1
 
-    def _boundary_puts(self, request: Any) -> list[BoundaryPut]:
+    def boundary_puts(self, request: Any) -> list[BoundaryPut]:
         """Return what a job stores under an explicit hash, in the order of the release."""
         return [
             BoundaryPut(*put) for put in getattr(request, surface().release.boundary_puts) or []
@@ -211,7 +211,7 @@ class Ledger:
 
     def _check_contents(self, request: Any) -> None:
         """Compare a job's boundary blocks with their hashes, its step having been executed."""
-        for put in self._boundary_puts(request):
+        for put in self.boundary_puts(request):
             index = put.num_tokens // self._config.hash_unit - 1
             if index >= len(request.block_hashes):
                 continue

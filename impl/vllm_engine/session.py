@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import attrs
 
@@ -59,6 +60,24 @@ class NotPossible(Exception):
     """An action is not possible now; the message says why."""
 
 
+class InOrder(set[str]):
+    """A set that is gone through in the order of its names, the same in every run."""
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the names, sorted."""
+        return iter(sorted(super().__iter__()))
+
+
+class Watcher(Protocol):
+    """Somebody beside a session: told of every action, before it and once it has been checked."""
+
+    def before(self, action: Action) -> None:
+        """Get ready for an action."""
+
+    def after(self, action: Action) -> None:
+        """Look at what the action did. Raises Violation."""
+
+
 class Session:
     """One engine and its ranks. Every action is followed by a check of all properties."""
 
@@ -85,6 +104,7 @@ class Session:
         self.ledger = Ledger(config, self.view, self.memories, self.prefixes)
         self.statistics = self.ledger.statistics
         self.actions: list[Action] = []
+        self.watcher: Watcher | None = None
         self.drain_began: int | None = None
 
     # What is possible
@@ -181,12 +201,16 @@ class Session:
             raise NotPossible(f"{action}: {why}")
         self.actions.append(action)
         self.statistics[action.name] += 1
+        if self.watcher is not None:
+            self.watcher.before(action)
         try:
             self._carry_out(action)
         except Exception as error:
             raise Violation("A", f"{action} raised {_place(error)}") from error
         self.ledger.note_finished(self.requests)
         check(self)
+        if self.watcher is not None:
+            self.watcher.after(action)
 
     def do_all(self, *actions: Action) -> None:
         """Carry out actions one after another; raises what :meth:`do` raises."""
@@ -261,6 +285,10 @@ class Session:
                 for rank in self.ranks
             ]
             reports = self._aggregator.aggregate(outputs).kv_connector_output
+            # Sets have no order of their own; which request comes first decides which of its
+            # blocks is taken next.
+            reports.finished_recving = InOrder(reports.finished_recving or ())
+            reports.failed_recving = InOrder(reports.failed_recving)
             step.output.kv_connector_output = reports
             self.statistics["loads done"] += len(reports.finished_recving or ())
             failed = reports.invalid_block_ids

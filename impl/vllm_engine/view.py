@@ -150,6 +150,26 @@ class View:
                 markers[request_id, manager.kv_cache_group_id] = (block.block_id, boundary)
         return markers
 
+    def queued_tails(self) -> list[int]:
+        """Return the jobs of finish-time tails that no pass has sent yet, in order."""
+        queued = getattr(self._connector, "_finished_partial_tail_metas", {})
+        return [meta.store_job_id for meta in queued.values()]
+
+    def deferred_frees(self) -> list[list[int]]:
+        """Return the blocks that wait for steps in flight, in the order in which they will go."""
+        return [
+            [block.block_id for block in reversed(blocks) if not block.is_null]
+            for _, blocks in self._scheduler.deferred_frees
+        ]
+
+    def primary_keys(self) -> dict[int, bytes]:
+        """Return the primary key of every block that has one."""
+        return {b.block_id: bytes(b.block_hash) for b in self._pool.blocks if b.block_hash}
+
+    def is_loaded(self, request_id: str) -> bool:
+        """Whether every rank has reported a load that its request has not gone on from yet."""
+        return request_id in self._scheduler.finished_recving_kv_req_ids
+
     def has_marker(self, request_id: str) -> bool:
         """Whether a request has registered a tail that nobody has taken yet."""
         return any(request == request_id for request, _ in self.markers())
