@@ -40,6 +40,8 @@ class Behaviours:
     sampled was not known before.
     ``failed_extension_keeps``: a request that does not fit into a pass keeps everything; if not, it
     gives back the blocks that it has left behind, by ``shed``.
+    ``returning_blocks_spare``: nobody is preempted for want of blocks that deferred frees will
+    return (K41); if not, somebody is.
     ``jobs_as_scheduled``: a pass numbers its store jobs in the order in which it scheduled their
     requests; if not, requests that are new to the workers come first.
     ``jobs_queued_by_device``: ranks hear of a step's jobs, and of requests that ended, when the
@@ -69,6 +71,7 @@ class Behaviours:
     every_free_waits: bool = True
     keys_when_scheduled: bool = True
     failed_extension_keeps: bool = True
+    returning_blocks_spare: bool = True
     jobs_as_scheduled: bool = True
     jobs_queued_by_device: bool = True
     loads_settle_when_reported: bool = True
@@ -91,6 +94,7 @@ VLLM = Behaviours(
     every_free_waits=False,
     keys_when_scheduled=False,
     failed_extension_keeps=False,
+    returning_blocks_spare=False,
     jobs_as_scheduled=False,
     jobs_queued_by_device=False,
     loads_settle_when_reported=False,

@@ -84,7 +84,8 @@ def someone_lacks_blocks(scope: Scope, state: State) -> bool:
     Not even with every deferred free returned: what is on its way back is waited for, nobody is
     preempted for it (K41).
     """
-    pool = deferred_frees.with_all_returned(state)
+    spares = scope.behaviours.returning_blocks_spare
+    pool = deferred_frees.with_all_returned(state) if spares else state.pool
     for index, (spec, request) in enumerate(zip(scope.requests, state.requests, strict=True)):
         if not chunking.has_tokens_to_schedule(spec, request) or is_scheduled(state, index):
             continue

@@ -69,19 +69,23 @@ def preempt(scope: Scope, state: State, index: int) -> Transition:
         events = ("chunk withdrawn",)
     opened = state.open_pass
     assert opened is not None
-    opened = attrs.evolve(opened, preempted=(*opened.preempted, index))
+    name = scope.requests[index].name
+    opened = attrs.evolve(
+        opened,
+        preempted=(*opened.preempted, index),
+        offers=tuple(offer for offer in opened.offers if offer.request != name),
+    )
     state, more = take_back(scope, attrs.evolve(state, open_pass=opened, spent=spent), index)
     return Transition(state, Effects(), events + more)
 
 
 def withdraw(scope: Scope, state: State, index: int) -> State:
-    """Take a request's chunk out of the open pass: its keys and offers go, copies stay.
+    """Take a request's chunk out of the open pass: its keys go, copies stay.
 
     Nor are its blocks zeroed: they go back before this step runs, and a load may write them then.
     """
     opened = state.open_pass
     assert opened is not None
-    name = scope.requests[index].name
     held = {block for table in state.requests[index].tables for block in table.blocks}
     pool = state.pool
     for chunk in opened.scheduled:
@@ -91,7 +95,6 @@ def withdraw(scope: Scope, state: State, index: int) -> State:
     opened = attrs.evolve(
         opened,
         scheduled=tuple(chunk for chunk in opened.scheduled if chunk.request != index),
-        offers=tuple(offer for offer in opened.offers if offer.request != name),
         new_blocks=tuple(block for block in opened.new_blocks if block not in held),
     )
     return attrs.evolve(state, pool=pool, open_pass=opened)
