@@ -53,6 +53,12 @@ def fuzz(
         str,
         typer.Option("--known", help="Whether known findings of vLLM fail: count or ignore."),
     ] = "count",
+    level: Annotated[
+        str,
+        typer.Option(
+            "--level", help="Hold vLLM to the model (contract), or to its properties (safety)."
+        ),
+    ] = "contract",
     others: Annotated[
         bool,
         typer.Option("--others/--no-others", help="Replay findings on the other vLLM releases."),
@@ -78,7 +84,9 @@ def fuzz(
     max_seconds = _seconds(seconds, minutes)
     common.writable(out)
     if target == "vllm":
-        fuzz_vllm(seed, max_seconds, examples, fault, device, release, known, others, out, quiet)
+        fuzz_vllm(
+            seed, max_seconds, examples, fault, device, release, known, level, others, out, quiet
+        )
     if release is not None:
         common.fail(f"--release {release}: only vLLM has releases; use --target vllm")
     if examples is None and max_seconds is None:

@@ -31,6 +31,8 @@ PLAIN_EVERY = 15.0
 """Seconds between two lines of progress where nobody watches a terminal."""
 KNOWN_CHOICES = ("count", "ignore")
 """What ``--known`` takes: whether what docs/findings describes makes a run fail."""
+LEVELS = ("contract", "safety")
+"""What ``--level`` takes: the model follows every decision, or only the properties are checked."""
 WRITTEN = ("finding.json", "trace.jsonl", "test_finding.py", "vllm_driver.py", "report.md")
 
 
@@ -42,6 +44,7 @@ def fuzz_vllm(
     device: str,
     release: str | None,
     known: str,
+    level: str,
     others: bool,
     out: Path,
     quiet: bool,
@@ -54,6 +57,7 @@ def fuzz_vllm(
     A run in which something that must happen never did is undetermined. Each finding is left
     under ``out/findings`` as a folder of its own.
     """
+    from cowtail.harness.contract import contract_level
     from cowtail.impl.vllm_engine.fuzz import fuzz as run_fuzz
     from cowtail.impl.vllm_engine.launch import is_installed, run_in_release
     from cowtail.impl.vllm_engine.releases import VllmNotInstalled
@@ -65,13 +69,15 @@ def fuzz_vllm(
             f"--device {device}: the device under vLLM is symbolic, on the CPU; leave --device "
             "out, or use --target torch"
         )
+    if level not in LEVELS:
+        common.fail(f"--level {level}: use one of {', '.join(LEVELS)}")
     if known not in KNOWN_CHOICES:
         common.fail(f"--known {known}: use one of {', '.join(KNOWN_CHOICES)}")
     if seconds is None and episodes is None:
         seconds = DEFAULT_SECONDS
     if release is not None and not is_installed(release):
         words: list[object] = ["-m", "cowtail", "fuzz", "--target", "vllm", "--release", release]
-        words += ["--seed", seed, "--known", known, "--out", out, "--no-others"]
+        words += ["--seed", seed, "--known", known, "--level", level, "--out", out, "--no-others"]
         words += [] if seconds is None else ["--seconds", seconds]
         words += [] if episodes is None else ["--examples", episodes]
         words += ["--quiet"] if quiet else []
@@ -82,6 +88,7 @@ def fuzz_vllm(
         raise typer.Exit(code)
     with (
         common.complaining(VllmNotInstalled),
+        contract_level() if level == "contract" else contextlib.nullcontext(),
         _progress(quiet, seconds, episodes) as (on_episode, on_reduction),
     ):
         report = run_fuzz(
@@ -110,6 +117,7 @@ def fuzz_vllm(
     again = ["fuzz", "--target", "vllm", "--release", report.release, "--seed", seed]
     again += ["--examples", report.episodes]
     again += ["--known", known] if known != "count" else []
+    again += ["--level", level] if level != "contract" else []
     typer.echo(common.repeat_line(*again, "--out", out))
     typer.echo(
         f"vLLM {report.release}: seed {seed}, {report.episodes:,} episodes, "

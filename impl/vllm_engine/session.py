@@ -19,9 +19,11 @@ early: the counts cannot tell one rank from another.)
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 import attrs
@@ -78,6 +80,21 @@ class Watcher(Protocol):
         """Look at what the action did. Raises Violation."""
 
 
+MakesWatcher = Callable[["Session"], Watcher | None]
+
+_MAKES_WATCHER: ContextVar[MakesWatcher | None] = ContextVar("_MAKES_WATCHER", default=None)
+
+
+@contextlib.contextmanager
+def watched_by(make_watcher: MakesWatcher) -> Iterator[None]:
+    """Give every session that is built meanwhile a watcher of its own, replays included."""
+    token = _MAKES_WATCHER.set(make_watcher)
+    try:
+        yield
+    finally:
+        _MAKES_WATCHER.reset(token)
+
+
 class Session:
     """One engine and its ranks. Every action is followed by a check of all properties."""
 
@@ -104,8 +121,9 @@ class Session:
         self.ledger = Ledger(config, self.view, self.memories, self.prefixes)
         self.statistics = self.ledger.statistics
         self.actions: list[Action] = []
-        self.watcher: Watcher | None = None
         self.drain_began: int | None = None
+        make_watcher = _MAKES_WATCHER.get()
+        self.watcher = None if make_watcher is None else make_watcher(self)
 
     # What is possible
 

@@ -8,14 +8,18 @@ reason; the engine's own properties go on.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import attrs
 
-from cowtail.harness.contract.follower import Follower, NotCovered, expect
+from cowtail.harness.contract.follower import Follower, NotCovered, OutOfContract, expect
 from cowtail.impl.vllm_engine import observer
+from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.config import NO_AVAILABLE_HANDLE, EngineConfig, RunLoad
 from cowtail.impl.vllm_engine.decisions import Decided, Decision, Decisions
 from cowtail.impl.vllm_engine.observer import JobNumbers
-from cowtail.impl.vllm_engine.session import Session
+from cowtail.impl.vllm_engine.session import Session, watched_by
 from cowtail.models import actions as model
 from cowtail.models.actions import Action, JobOutcome, LoadOutcome
 from cowtail.models.behaviours import VLLM
@@ -29,6 +33,9 @@ from cowtail.models.scope import (
     full_attention,
     mamba,
 )
+
+CONTRACT = "C"
+"""The identifier of a violation of the contract: a decision or a sight that is not the model's."""
 
 UNBOUNDED = 10**9
 """Bounds of the environment: the session's own configuration sets them."""
@@ -62,8 +69,26 @@ def scope_of(config: EngineConfig) -> Scope:
             speculative_tokens=int(config.eagle),
             behaviours=attrs.evolve(VLLM, drafts_proposed=False),
         )
-    except ValueError as refused:
-        raise NotCovered(f"the model refuses the sizes: {refused}") from None
+    except ValueError:
+        raise NotCovered("a pool smaller than the model asks for") from None
+
+
+@contextlib.contextmanager
+def contract_level() -> Iterator[None]:
+    """Let the model follow every session that is built meanwhile, as far as it covers it.
+
+    What it does not cover is counted in the session's statistics.
+    """
+    with watched_by(_follow):
+        yield
+
+
+def _follow(session: Session) -> VllmContract | None:
+    try:
+        return VllmContract(session)
+    except NotCovered as reason:
+        session.statistics[f"not at contract level: {reason}"] += 1
+        return None
 
 
 class VllmContract:
@@ -86,15 +111,19 @@ class VllmContract:
             self._runs_idle_job = self._numbers.is_idle(head.store_job_id)
 
     def after(self, action: Action) -> None:
-        """Let the model take the action, and compare. Raises OutOfContract."""
+        """Let the model take the action, and compare. Raises Violation ("C")."""
         if self.left is not None:
             return
         try:
             self._follow(action)
+            self._follower.compare(observer.observe(self._session, self._numbers))
         except NotCovered as reason:
             self.left = str(reason)
-            return
-        self._follower.compare(observer.observe(self._session, self._numbers))
+            self._session.statistics[f"left the contract level: {reason}"] += 1
+        except OutOfContract as difference:
+            raise Violation(CONTRACT, str(difference)) from None
+        else:
+            self._session.statistics["actions at contract level"] += 1
 
     def _follow(self, action: Action) -> None:
         match action:
