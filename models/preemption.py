@@ -16,6 +16,7 @@ from cowtail.models.scope import Policy, Scope
 from cowtail.models.state import (
     BlockTable,
     DeviceStep,
+    OpenPass,
     Request,
     State,
     tokens_in_flight,
@@ -69,12 +70,8 @@ def preempt(scope: Scope, state: State, index: int) -> Transition:
         events = ("chunk withdrawn",)
     opened = state.open_pass
     assert opened is not None
-    name = scope.requests[index].name
-    opened = attrs.evolve(
-        opened,
-        preempted=(*opened.preempted, index),
-        offers=tuple(offer for offer in opened.offers if offer.request != name),
-    )
+    opened = without_offers(opened, scope.requests[index].name)
+    opened = attrs.evolve(opened, preempted=(*opened.preempted, index))
     state, more = take_back(scope, attrs.evolve(state, open_pass=opened, spent=spent), index)
     return Transition(state, Effects(), events + more)
 
@@ -98,6 +95,13 @@ def withdraw(scope: Scope, state: State, index: int) -> State:
         new_blocks=tuple(block for block in opened.new_blocks if block not in held),
     )
     return attrs.evolve(state, pool=pool, open_pass=opened)
+
+
+def without_offers(opened: OpenPass, name: str) -> OpenPass:
+    """Take back what was offered of a request: its blocks go, and somebody else may write them."""
+    return attrs.evolve(
+        opened, offers=tuple(offer for offer in opened.offers if offer.request != name)
+    )
 
 
 def take_back(scope: Scope, state: State, index: int) -> tuple[State, tuple[str, ...]]:

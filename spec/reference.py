@@ -125,6 +125,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "Blocks (at admit and extend), target e = chunk end",
         "Scheduling ahead",
     ),
+    "promote": ("Where an engine differs",),
+    "shed": ("Where an engine differs",),
     "preempt": ("The pass",),
     "end_pass": (
         "The pass",

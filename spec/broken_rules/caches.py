@@ -11,7 +11,7 @@ from cowtail.models import (
     tables,
 )
 from cowtail.models.scope import Group, Scope
-from cowtail.models.state import BlockTable, CopyDue, ScheduledChunk, State
+from cowtail.models.state import BlockTable, CopyDue, OpenPass, ScheduledChunk, State
 from cowtail.models.tables import Allocation
 from cowtail.spec.broken_rules.rule import BrokenRule, broken
 
@@ -34,12 +34,8 @@ def _withdrawn_keys_stay(scope: Scope, state: State, index: int) -> State:
     return attrs.evolve(withdrawn, pool=state.pool)
 
 
-def _withdrawn_offers_stay(scope: Scope, state: State, index: int) -> State:
-    withdrawn = _withdraw(scope, state, index)
-    assert withdrawn.open_pass is not None
-    assert state.open_pass is not None
-    opened = attrs.evolve(withdrawn.open_pass, offers=state.open_pass.offers)
-    return attrs.evolve(withdrawn, open_pass=opened)
+def _withdrawn_offers_stay(opened: OpenPass, name: str) -> OpenPass:
+    return opened
 
 
 def _window_is_one_short(group: Group, computed: int) -> int:
@@ -73,7 +69,7 @@ RULES: tuple[BrokenRule, ...] = (
         "A withdrawn chunk's states are handed to the connector.",
         "withdrawn_offers",
         "S10",
-        (preemption, "withdraw", _withdrawn_offers_stay),
+        (preemption, "without_offers", _withdrawn_offers_stay),
     ),
     broken(
         "window_left_too_early",

@@ -21,20 +21,24 @@ from cowtail.models.actions import (
     ForeignPut,
     LookUp,
     Preempt,
+    Promote,
     Report,
     ReportLoad,
     Reset,
     RunJob,
     RunLoad,
     SchedulePass,
+    Shed,
     UpdateConnectorOutput,
 )
 from cowtail.models.scope import ChildKind, Lookup, Role, Scope
 from cowtail.spec.names import unknown
-from cowtail.spec.scopes import caches, loads, producers, stores
+from cowtail.spec.scopes import as_vllm, caches, loads, producers, stores
 
 SCOPES: dict[str, Scope] = {
-    scope.name: scope for theme in (producers, caches, stores, loads) for scope in theme.SCOPES
+    scope.name: scope
+    for theme in (producers, caches, stores, loads, as_vllm)
+    for scope in theme.SCOPES
 }
 """Every named scope by name."""
 
@@ -46,7 +50,7 @@ def scope_named(name: str) -> Scope:
     raise ValueError(unknown(name, "scope", SCOPES))
 
 
-_UNDER_PRESSURE = ("preempt_under_pressure",)
+_UNDER_PRESSURE = ("preempt_under_pressure", "as_vllm_pressure")
 """Scopes whose pool is so small that requests are preempted for want of blocks."""
 
 
@@ -68,6 +72,8 @@ def _possible_actions(scope: Scope) -> dict[type[Action], bool]:
     return {
         SchedulePass: False,
         Abort: scope.may_abort != (),
+        Promote: scope.loads and not scope.behaviours.loads_settle_when_reported,
+        Shed: not scope.behaviours.failed_extension_keeps,
         Preempt: bool(scope.max_preemptions) or scope.name in _UNDER_PRESSURE,
         RunJob: saves,
         Report: saves,

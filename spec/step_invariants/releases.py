@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from cowtail.models import block_pool, extension
-from cowtail.models.actions import Action, Preempt, UpdateConnectorOutput
+from cowtail.models.actions import Action, LoadOutcome, Preempt, UpdateConnectorOutput
 from cowtail.models.observations import Status
 from cowtail.models.scope import Scope
 from cowtail.models.state import State
@@ -67,7 +67,8 @@ def loads_complete_by_the_last_rank(
         if not isinstance(action, UpdateConnectorOutput) or silent:
             return f"the load of {name!r} ended although ranks {silent} have not reported"
         went_well = not load.failed and all(results.values())
-        if (new.status is Status.LOADED) != went_well:
+        loaded = new.status is Status.LOADED and new.settles is not LoadOutcome.FAILED
+        if loaded != went_well:
             return f"the load of {name!r} {'succeeded' if went_well else 'failed'}: {new.status}"
     return None
 

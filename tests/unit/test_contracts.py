@@ -6,7 +6,7 @@ import configparser
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-VOCABULARY = {"scope", "actions", "observations"}
+VOCABULARY = {"behaviours", "scope", "actions", "observations"}
 
 
 def test_every_module_of_the_model_but_its_vocabulary_is_forbidden_to_implementations() -> None:

@@ -1,0 +1,28 @@
+"""Scopes of an engine that differs from the page as real vLLM does (``models/behaviours.py``)."""
+
+from __future__ import annotations
+
+import attrs
+
+from cowtail.models.behaviours import VLLM
+from cowtail.models.scope import Policy, RequestSpec, Role, Scope, full_attention, mamba
+from cowtail.spec.scopes.loads import CONSUMER_LOAD
+
+AS_VLLM_LOAD = attrs.evolve(CONSUMER_LOAD, name="as_vllm_load", behaviours=VLLM)
+"""A load is settled by the pass that comes to its request; a failed one is tried again."""
+
+AS_VLLM_PRESSURE = Scope(
+    name="as_vllm_pressure",
+    groups=(full_attention(2), mamba(2)),
+    hash_unit=1,
+    num_blocks=7,
+    requests=(RequestSpec("a", "abc", max_tokens=2), RequestSpec("b", "xy", max_tokens=2)),
+    role=Role.NONE,
+    policy=Policy.FCFS,
+    may_abort=(),
+    behaviours=VLLM,
+)
+"""A request that does not fit gives back what it has left behind, and then preempts another."""
+
+SCOPES: tuple[Scope, ...] = (AS_VLLM_LOAD, AS_VLLM_PRESSURE)
+"""In the order of the docs."""
