@@ -69,6 +69,7 @@ CITED_ASSERTIONS: dict[str, str] = {
     "A4": "the null block is neither pinned nor stored, nor copied from",
     "A5": "a producer copies the block in the table's column, which is the marked one",
     "A22": "block sizes and LCM are multiples of the hash unit",
+    "A14": "a store job is not reported more often than there are ranks",
 }
 
 CONSTANTS: tuple[type[Any], ...] = (scope.Scope, scope.Group, scope.RequestSpec, scope.Child)

@@ -177,7 +177,7 @@ REASONS: tuple[Reason, ...] = (
         (
             Place(
                 "connector.tail_end",
-                "boundary if boundary % block and boundary <= completed else 0",
+                "boundary if through and boundary % block and (boundary <= completed) else 0",
                 "false",
             ),
         ),
@@ -253,6 +253,53 @@ REASONS: tuple[Reason, ...] = (
                 "chunking.has_tokens_to_schedule",
                 "if request.computed >= known + request.placeholders:",
                 "true",
+            ),
+        ),
+    ),
+    Reason(
+        "What an engine does that differs from the page, with drafts, jobs or several steps in "
+        "flight: the real scheduler is followed there, no scope is explored.",
+        (
+            Place(
+                "deferred_frees.give_back_tables", "if not scope.defer_frees or not any(", "false"
+            ),
+            Place("reservation._missing", "1 + 2 * drafts if drafts else 0", "true"),
+            Place(
+                "reservation._missing_states",
+                "0 if table.allocated else scope.speculative_tokens",
+                "true",
+            ),
+            Place("reservation._step_of_drafts", "if not drafts:", "false"),
+            Place(
+                "chunking.drafts_to_schedule",
+                "if not scope.behaviours.drafts_proposed or not scope.speculative_tokens:",
+                "true",
+            ),
+            Place(
+                "workers.run_job_guard",
+                "if any(job.job == worker.queue[0].job for jobs in waits for job in jobs):",
+                "true",
+            ),
+            Place(
+                "workers.run_job",
+                "job.save_to if scope.behaviours.pressure_ends_with_a_save else entries",
+                "false",
+            ),
+            Place("workers.report", "if scope.behaviours.reports_sorted:", "false"),
+            Place(
+                "output._key_what_is_known",
+                "if scope.behaviours.keys_when_scheduled or scope.max_steps_in_flight == 1:",
+                "false",
+            ),
+            Place(
+                "output._key_what_is_known",
+                "if chunk.stale or not chunk.samples or request.status is not Status.RUNNING:",
+                "true",
+            ),
+            Place(
+                "output._key_what_is_known",
+                "if chunk.stale or not chunk.samples or request.status is not Status.RUNNING:",
+                "false",
             ),
         ),
     ),
