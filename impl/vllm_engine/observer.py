@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from cowtail.impl.vllm_engine.memory import Page
 from cowtail.models.observations import (
     Held,
@@ -64,7 +66,7 @@ class JobNumbers:
         )
 
 
-def observe(session: Session, numbers: JobNumbers) -> Observation:
+def observe(session: Session, numbers: JobNumbers, store: StoreReader) -> Observation:
     """Return what the session's engine shows."""
     view = session.view
     references = view.references()
@@ -82,7 +84,7 @@ def observe(session: Session, numbers: JobNumbers) -> Observation:
             sorted((job, r.index) for r in session.ranks for job in numbers.of(r.reported_jobs))
         ),
         memory=(),
-        store=stored(session),
+        store=store.entries(),
         held=tuple(
             Held(spec.name, ())
             for spec in session.config.requests
@@ -169,11 +171,25 @@ def _rank_view(session: Session, rank: Rank, numbers: JobNumbers) -> RankView:
     )
 
 
-def stored(session: Session) -> tuple[StoreEntry, ...]:
-    """Return what the store holds, with each value cut to what its key covers."""
-    return tuple(
-        sorted(_store_entry(session, key, page) for key, page in session.store.values.items())
-    )
+class StoreReader:
+    """What a session's store holds. It is read anew only when another set of keys is in it."""
+
+    def __init__(self, session: Session) -> None:
+        """Read the store of ``session``."""
+        self._session = session
+        self._entries: dict[str, StoreEntry] = {}
+        self._sorted: tuple[StoreEntry, ...] = ()
+
+    def entries(self) -> tuple[StoreEntry, ...]:
+        """Return every entry, sorted, with each value cut to what its key covers."""
+        values = self._session.store.values
+        if values.keys() != self._entries.keys():
+            self._entries = {
+                key: self._entries.get(key) or _store_entry(self._session, key, page)
+                for key, page in values.items()
+            }
+            self._sorted = tuple(sorted(self._entries.values(), key=attrs.astuple))
+        return self._sorted
 
 
 def _store_entry(session: Session, key: str, page: Page) -> StoreEntry:

@@ -16,7 +16,7 @@ from cowtail.harness.differences import Difference, differences
 from cowtail.models import lifecycle
 from cowtail.models.actions import Action
 from cowtail.models.errors import NotEnabled
-from cowtail.models.observations import Effects, Observation, Status, StoreEntry
+from cowtail.models.observations import Effects, Observation, Pin, RequestView, Status, StoreEntry
 from cowtail.models.scope import Scope
 from cowtail.models.state import State
 
@@ -63,9 +63,8 @@ class Follower:
     def compare(self, seen: Observation) -> None:
         """Hold what is seen against what the model predicts. Raises OutOfContract."""
         predicted = lifecycle.observe(self.scope, self.state, seen.effects)
-        said, shown = _comparable(predicted), _comparable(seen)
-        if said != shown:
-            raise OutOfContract(_told(differences(said, shown)))
+        if _facts(predicted) != _facts(seen):
+            raise OutOfContract(_told(differences(_comparable(predicted), _comparable(seen))))
 
 
 def expect(what: str, predicted: object, seen: object) -> None:
@@ -80,6 +79,35 @@ def _told(found: tuple[Difference, ...], limit: int = 3) -> str:
     )
     more = f" (and {len(found) - limit} more differences)" if len(found) > limit else ""
     return told + more
+
+
+def _facts(seen: Observation) -> tuple[object, ...]:
+    """Return what is compared of an observation, as plain values: see ``_comparable``."""
+    return (
+        [_facts_of_request(view) for view in seen.requests],
+        seen.ref_counts,
+        seen.free,
+        [keys if len(keys) < 3 else (keys[0], *sorted(keys[1:])) for keys in seen.keys],
+        sorted(seen.pins, key=_job_of),
+        seen.queued_tails,
+        [(r.queue, r.outbox, r.saved, r.loads, r.skipping) for r in seen.ranks],
+        sorted(seen.inbox),
+        seen.store,
+        sorted(held.request for held in seen.held),
+        [blocks for _, blocks in seen.deferred],
+    )
+
+
+def _facts_of_request(view: RequestView) -> tuple[object, ...]:
+    if view.status is Status.FINISHED:
+        return (view.status, view.tables, view.markers)
+    status = Status.WAITING if view.status is Status.PREEMPTED else view.status
+    junction = view.junction if status is Status.RUNNING else 0
+    return (status, view.tables, view.markers, view.computed, view.known, junction)
+
+
+def _job_of(pin: Pin) -> int:
+    return pin.job
 
 
 def _comparable(seen: Observation) -> Observation:
@@ -105,7 +133,7 @@ def _comparable(seen: Observation) -> Observation:
         ),
         keys=tuple((*keys[:1], *sorted(keys[1:])) for keys in seen.keys),
         inbox=tuple(sorted(seen.inbox)),
-        pins=tuple(sorted(seen.pins, key=lambda pin: pin.job)),
+        pins=tuple(sorted(seen.pins, key=_job_of)),
         ranks=tuple(attrs.evolve(rank, loaded=()) for rank in seen.ranks),
         held=tuple(
             attrs.evolve(held, ranks_owed=())

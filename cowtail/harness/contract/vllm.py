@@ -18,7 +18,7 @@ from cowtail.impl.vllm_engine import observer
 from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.config import NO_AVAILABLE_HANDLE, EngineConfig, RunLoad
 from cowtail.impl.vllm_engine.decisions import Decided, Decision, Decisions
-from cowtail.impl.vllm_engine.observer import JobNumbers
+from cowtail.impl.vllm_engine.observer import JobNumbers, StoreReader
 from cowtail.impl.vllm_engine.session import Session, watched_by
 from cowtail.models import actions as model
 from cowtail.models.actions import Action, JobOutcome, LoadOutcome
@@ -97,7 +97,8 @@ class VllmContract:
     def __init__(self, session: Session) -> None:
         """Follow ``session``, which has done nothing yet. Raises NotCovered."""
         self._session = session
-        self._follower = Follower(scope_of(session.config), observer.stored(session))
+        self._store = StoreReader(session)
+        self._follower = Follower(scope_of(session.config), self._store.entries())
         self._decisions = Decisions(session.scheduler)
         self._numbers = JobNumbers()
         self._runs_idle_job = False
@@ -116,7 +117,7 @@ class VllmContract:
             return
         try:
             self._follow(action)
-            self._follower.compare(observer.observe(self._session, self._numbers))
+            self._follower.compare(observer.observe(self._session, self._numbers, self._store))
         except NotCovered as reason:
             self.left = str(reason)
             self._session.statistics[f"left the contract level: {reason}"] += 1
