@@ -103,4 +103,4 @@ VLLM = Behaviours(
     pressure_ends_with_a_save=False,
     tail_without_companion=False,
 )
-"""Real vLLM, release 0.32.0."""
+"""Real vLLM, releases 0.32.0 and 0.33.0."""

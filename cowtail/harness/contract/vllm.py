@@ -20,9 +20,10 @@ from cowtail.impl.vllm_engine.config import NO_AVAILABLE_HANDLE, EngineConfig, R
 from cowtail.impl.vllm_engine.decisions import Decided, Decision, Decisions
 from cowtail.impl.vllm_engine.observer import JobNumbers, StoreReader
 from cowtail.impl.vllm_engine.session import Session, watched_by
+from cowtail.impl.vllm_engine.surface import surface
 from cowtail.models import actions as model
 from cowtail.models.actions import Action, JobOutcome, LoadOutcome
-from cowtail.models.behaviours import VLLM
+from cowtail.models.behaviours import VLLM, Behaviours
 from cowtail.models.observations import Chunk, Effects, Handoff
 from cowtail.models.scope import (
     LoadPolicy,
@@ -37,12 +38,18 @@ from cowtail.models.scope import (
 CONTRACT = "C"
 """The identifier of a violation of the contract: a decision or a sight that is not the model's."""
 
+BEHAVIOURS: dict[str, Behaviours] = {"0.32.0": VLLM, "0.33.0": VLLM}
+"""How releases differ from the page. One that is not here is not followed."""
+
 UNBOUNDED = 10**9
 """Bounds of the environment: the session's own configuration sets them."""
 
 
 def scope_of(config: EngineConfig) -> Scope:
     """Return the model's scope of a configuration. Raises NotCovered, saying what is missing."""
+    release = surface().release.version
+    if release not in BEHAVIOURS:
+        raise NotCovered(f"release {release}")
     asynchronous = config.max_steps_in_flight > 1
     try:
         return Scope(
@@ -67,7 +74,7 @@ def scope_of(config: EngineConfig) -> Scope:
             max_failed_jobs=UNBOUNDED,
             max_failed_loads=UNBOUNDED,
             speculative_tokens=int(config.eagle),
-            behaviours=attrs.evolve(VLLM, drafts_proposed=False),
+            behaviours=attrs.evolve(BEHAVIOURS[release], drafts_proposed=False),
         )
     except ValueError:
         raise NotCovered("a pool smaller than the model asks for") from None
