@@ -292,7 +292,7 @@ def observe(scope: Scope, state: State, effects: Effects) -> Observation:
         pins=tuple(Pin(pin.job, pin.blocks, pin.ranks_owed) for pin in state.pins),
         queued_tails=tuple(job.job for job in state.queued_tails),
         steps_in_flight=len(state.steps),
-        ranks=tuple(_rank_view(names, rank) for rank in state.ranks),
+        ranks=observe_ranks(scope, state),
         inbox=state.inbox,
         memory=agreed_memory(state),
         store=state.store,
@@ -304,6 +304,12 @@ def observe(scope: Scope, state: State, effects: Effects) -> Observation:
         send_inbox=tuple((names[index], rank) for index, rank in state.send_inbox),
         untold=tuple(names[index] for index in state.untold_finished),
     )
+
+
+def observe_ranks(scope: Scope, state: State) -> tuple[RankView, ...]:
+    """Return what the ranks show: all that device and ranks by themselves can change."""
+    names = [spec.name for spec in scope.requests]
+    return tuple(_rank_view(names, rank) for rank in state.ranks)
 
 
 def _rank_view(names: list[str], rank: RankWorker) -> RankView:

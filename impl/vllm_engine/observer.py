@@ -79,10 +79,8 @@ def observe(session: Session, numbers: JobNumbers, store: StoreReader) -> Observ
         pins=_pins(session, numbers),
         queued_tails=numbers.of(view.queued_tails()),
         steps_in_flight=len(session.steps),
-        ranks=tuple(_rank_view(session, rank, numbers) for rank in session.ranks),
-        inbox=tuple(
-            sorted((job, r.index) for r in session.ranks for job in numbers.of(r.reported_jobs))
-        ),
+        ranks=rank_views(session, numbers),
+        inbox=reports(session, numbers),
         memory=(),
         store=store.entries(),
         held=tuple(
@@ -93,6 +91,18 @@ def observe(session: Session, numbers: JobNumbers, store: StoreReader) -> Observ
             and spec.name in session.scheduler.requests
         ),
         deferred=tuple((0, tuple(entry)) for entry in view.deferred_frees()),
+    )
+
+
+def rank_views(session: Session, numbers: JobNumbers) -> tuple[RankView, ...]:
+    """Return what each rank shows."""
+    return tuple(_rank_view(session, rank, numbers) for rank in session.ranks)
+
+
+def reports(session: Session, numbers: JobNumbers) -> tuple[tuple[int, int], ...]:
+    """Return the (job, rank) reports that wait for the next step output, sorted."""
+    return tuple(
+        sorted((job, r.index) for r in session.ranks for job in numbers.of(r.reported_jobs))
     )
 
 

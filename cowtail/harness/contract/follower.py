@@ -8,7 +8,7 @@ both sides: which one is taken next is part of the contract, since it decides wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -16,13 +16,30 @@ from cowtail.harness.differences import Difference, differences
 from cowtail.models import lifecycle
 from cowtail.models.actions import Action
 from cowtail.models.errors import NotEnabled
-from cowtail.models.observations import Effects, Observation, Pin, RequestView, Status, StoreEntry
+from cowtail.models.observations import (
+    Effects,
+    Observation,
+    Pin,
+    RankView,
+    RequestView,
+    Status,
+    StoreEntry,
+)
 from cowtail.models.scope import Scope
 from cowtail.models.state import State
 
 
 class NotCovered(Exception):
     """Something happened that the model does not describe; following ends, saying what."""
+
+
+@attrs.frozen
+class Seen:
+    """What the ranks and the store show: see ``Observation``."""
+
+    ranks: tuple[RankView, ...]
+    inbox: tuple[tuple[int, int], ...]
+    store: tuple[StoreEntry, ...]
 
 
 class OutOfContract(AssertionError):
@@ -66,6 +83,17 @@ class Follower:
         if _facts(predicted) != _facts(seen):
             raise OutOfContract(_told(differences(_comparable(predicted), _comparable(seen))))
 
+    def compare_ranks(self, seen: Seen) -> None:
+        """Hold what the ranks and the store show against what the model predicts.
+
+        Enough after what only device and ranks do. Raises OutOfContract.
+        """
+        ranks = lifecycle.observe_ranks(self.scope, self.state)
+        expect("ranks", _facts_of_ranks(ranks), _facts_of_ranks(seen.ranks))
+        expect("inbox", sorted(self.state.inbox), sorted(seen.inbox))
+        if self.state.store != seen.store:
+            raise OutOfContract(_told_of_store(self.state.store, seen.store))
+
 
 def expect(what: str, predicted: object, seen: object) -> None:
     """Raise OutOfContract, naming ``what``, unless the two are equal."""
@@ -90,12 +118,21 @@ def _facts(seen: Observation) -> tuple[object, ...]:
         [keys if len(keys) < 3 else (keys[0], *sorted(keys[1:])) for keys in seen.keys],
         sorted(seen.pins, key=_job_of),
         seen.queued_tails,
-        [(r.queue, r.outbox, r.saved, r.loads, r.skipping) for r in seen.ranks],
+        _facts_of_ranks(seen.ranks),
         sorted(seen.inbox),
         seen.store,
         sorted(held.request for held in seen.held),
         [blocks for _, blocks in seen.deferred],
     )
+
+
+def _facts_of_ranks(ranks: Sequence[RankView]) -> list[tuple[object, ...]]:
+    return [(r.queue, r.outbox, r.saved, r.loads, r.skipping) for r in ranks]
+
+
+def _told_of_store(said: tuple[StoreEntry, ...], shown: tuple[StoreEntry, ...]) -> str:
+    lacking, more = sorted(set(said) - set(shown)), sorted(set(shown) - set(said))
+    return f"store: the engine lacks {lacking[:3]}, and has {more[:3]} beside"
 
 
 def _facts_of_request(view: RequestView) -> tuple[object, ...]:

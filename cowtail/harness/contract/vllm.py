@@ -13,7 +13,13 @@ from collections.abc import Iterator
 
 import attrs
 
-from cowtail.harness.contract.follower import Follower, NotCovered, OutOfContract, expect
+from cowtail.harness.contract.follower import (
+    Follower,
+    NotCovered,
+    OutOfContract,
+    Seen,
+    expect,
+)
 from cowtail.impl.vllm_engine import observer
 from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.config import NO_AVAILABLE_HANDLE, EngineConfig, RunLoad
@@ -124,7 +130,7 @@ class VllmContract:
             return
         try:
             self._follow(action)
-            self._follower.compare(observer.observe(self._session, self._numbers, self._store))
+            self._compare(action)
         except NotCovered as reason:
             self.left = str(reason)
             self._session.statistics[f"left the contract level: {reason}"] += 1
@@ -154,6 +160,15 @@ class VllmContract:
                 self._follower.take(action)
             case _:
                 raise NotCovered(f"the model is not told of {action.name}")
+
+    def _compare(self, action: Action) -> None:
+        """Compare everything, or, where only device and ranks did something, them."""
+        session, numbers = self._session, self._numbers
+        if isinstance(action, model.Execute | model.RunJob | RunLoad | model.Report):
+            ranks, inbox = observer.rank_views(session, numbers), observer.reports(session, numbers)
+            self._follower.compare_ranks(Seen(ranks, inbox, self._store.entries()))
+        else:
+            self._follower.compare(observer.observe(session, numbers, self._store))
 
     def _job(self, rank: int, outcome: JobOutcome) -> Action:
         """Return the model's action: a failure that had nothing to hit is none."""
