@@ -80,21 +80,14 @@ def hunt(fault: PlantedFault, seed: int, seconds: float) -> Row:
 
 
 _HUNT = """
-import sys, time
+import sys
 from cowtail.harness.contract import contract_level
-from cowtail.impl.vllm_engine.fuzz import run_numbered_episode
-seed, end, number, actions = int(sys.argv[1]), time.monotonic() + float(sys.argv[2]), 0, 0
-failure = None
+from cowtail.impl.vllm_engine.fuzz import fuzz
 with contract_level():
-    while failure is None and time.monotonic() < end:
-        session, failure = run_numbered_episode(seed, number)
-        number, actions = number + 1, actions + len(session.actions)
-        if failure is not None and failure.known is not None:
-            failure = None
-print(failure.identifier if failure else "-", actions)
+    report = fuzz(int(sys.argv[1]), seconds=float(sys.argv[2]), reduce=False, stop_at_new=True)
+print(report.new[0].failure.identifier if report.new else "-", report.actions)
 """
-"""What runs on the copy: the episodes of ``cowtail fuzz --target vllm``, up to the first failure
-that is not a known one."""
+"""What runs on the copy: the search of ``cowtail fuzz --target vllm``, up to what is new."""
 
 
 def page(rows: list[Row], seed: int, seconds: float) -> str:
