@@ -86,6 +86,7 @@ docs: $(READY)
 	$(BIN)/python -m cowtail.spec.reference docs/reference
 	$(BIN)/python -m cowtail.spec.monitor.reference docs/reference
 	$(BIN)/python -m cowtail.spec.embedded docs/explanation
+	$(BIN)/python -m cowtail.spec.requirements docs/reference
 
 clean:
 	rm -rf $(VENV) .venv-vllm .venv-mooncake out .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -18,6 +18,7 @@ from cowtail.spec.exploration import Verdict
 from cowtail.spec.guards import GUARDS, refusals
 from cowtail.spec.measured import dump, load
 from cowtail.spec.reference import CONSTANTS, PHASES, SECTIONS, STATE, page
+from cowtail.spec.requirements import names_of_tests, with_holders
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -79,6 +80,12 @@ def test_every_number_that_the_code_cites_is_explained(page_name: str, number: s
     assert {each for each, _ in cited} >= {explained[0]}, "the search finds nothing"
     unexplained = sorted(f"{each} in {path}" for each, path in cited if each not in explained)
     assert not unexplained
+
+
+def test_what_holds_a_requirement_is_what_cites_it_and_is_named_for_it() -> None:
+    page = (REFERENCE / "requirements.md").read_text()
+    assert page == with_holders(page, names_of_tests(ROOT))
+    assert not re.search(r"not yet|in part", page)
 
 
 def test_every_section_of_the_domain_that_the_code_cites_is_explained() -> None:
