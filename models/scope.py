@@ -236,11 +236,12 @@ class Scope:
                 )
             if group.eagle and group.is_mamba:
                 raise ValueError("eagle of a mamba group: drafters have attention only; drop it")
-        if self.speculative_tokens < 0 or (self.retention_interval or 0) < 0:
-            raise ValueError(
-                f"speculative_tokens={self.speculative_tokens}, retention_interval="
-                f"{self.retention_interval}: must not be negative; raise them"
-            )
+        bounds = [f.name for f in attrs.fields(Scope) if f.name.startswith("max_")]
+        for name in ("speculative_tokens", "retention_interval", *bounds):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"{name}={getattr(self, name)}: must not be negative; raise it")
+        if JobOutcome.OK in self.put_failures:
+            raise ValueError("put_failures has ok: it lists how a put can fail; leave it out")
 
         smallest = min((group.block_size for group in self.groups if group.is_mamba), default=None)
         if smallest is not None and self.speculative_tokens >= smallest:

@@ -93,8 +93,8 @@ SOMETIMES: tuple[SometimesProperty, ...] = (
 
 NEVER: dict[str, str] = {
     "tail dropped: boundary passed": (
-        "without speculative tokens every allocation past a registered tail copies it first, and "
-        "the copy consumes the marker: R2's guard on the boundary is a second line of defence. "
+        "every allocation past a registered tail, drafts included, copies it first, and the copy "
+        "consumes the marker: R2's guard on the boundary is a second line of defence. "
         "A unit test takes the guard by itself."
     ),
 }

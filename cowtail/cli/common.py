@@ -73,6 +73,8 @@ def open_target(name: str, faults: list[str] | None, device: str = "cpu") -> Tar
             return ModelTarget(names)
         case "torch":
             target = TorchTarget(names, device)
+        case "vllm":
+            fail("--target vllm: vLLM schedules by itself; use `cowtail fuzz --target vllm`")
         case _:
             fail(unknown(name, "target", ["torch", "model", "vllm"]))
     load_torch()

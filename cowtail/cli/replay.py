@@ -174,10 +174,6 @@ def _is_of_vllm(path: Path, target: str | None) -> bool:
 def _read(path: Path) -> Trace:
     with common.complaining(TraceError):
         trace = read_trace(path)
-    if trace.model_digest != model_digest():
-        typer.echo(
-            f"note: recorded with model {trace.model_digest or 'unknown'}, this is {model_digest()}"
-        )
     if trace.faults:
         typer.echo(
             f"note: recorded with fault {', '.join(trace.faults)}, which --fault gives again"
