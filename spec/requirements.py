@@ -57,11 +57,10 @@ def _row(line: str, tests: list[str]) -> str:
 
 def holders_of(requirement: str, tests: list[str]) -> list[str]:
     """Return the properties, tests and comparisons that hold a requirement."""
-    cited = [
-        each.identifier
-        for each in (*PROPERTIES, *STEP_PROPERTIES, *LIVENESS)
-        if re.search(rf"\b{requirement}\b", each.source)
-    ]
+    sources = [(each.identifier, each.source) for each in PROPERTIES]
+    sources += [(each.identifier, each.source) for each in STEP_PROPERTIES]
+    sources += [(each.identifier, each.source) for each in LIVENESS]
+    cited = [name for name, source in sources if re.search(rf"\b{requirement}\b", source)]
     number = requirement[1:]
     by_name = [name for name in tests if re.match(rf"test_r(\d+_and_r)*{number}_", name)]
     by_name += [name for name in tests if re.match(rf"test_r\d+_and_r{number}_", name)]
