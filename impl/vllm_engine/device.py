@@ -36,7 +36,9 @@ class _Row:
 class Device:
     """One batch of requests over the memories of all ranks, which compute the same.
 
-    ``wrong`` collects why a read of the forward pass did not find what it needed (V5).
+    ``chained_copies`` are those whose source the same step was still filling, by another copy or
+    by computing it. ``wrong`` collects why a read of the forward pass did not find what it needed
+    (V5).
     """
 
     def __init__(self, config: EngineConfig, memories: Sequence[Memory]) -> None:
@@ -57,6 +59,7 @@ class Device:
             self._rows.pop(request_id, None)
         self._copy_blocks(step.kv_cache_block_copies or ())
         starts = self._update_rows(step)
+        self._note_copies_of_what_is_computed(step, starts)
         return {
             request_id: self._forward(request_id, starts[request_id], num_tokens)
             for request_id, num_tokens in step.num_scheduled_tokens.items()
@@ -74,6 +77,28 @@ class Device:
             pages = [memory.page(copy.src_block_id) for copy in copies]
             for copy, page in zip(copies, pages, strict=True):
                 memory.restore(copy.dst_block_id, page)
+
+    def _note_copies_of_what_is_computed(self, step: Any, starts: dict[str, int]) -> None:
+        """Note copies that a request's table wants from a block that another one computes now."""
+        for copy in step.kv_cache_block_copies or ():
+            wanting = [name for name in starts if self._holds(name, copy.dst_block_id)]
+            computing = [
+                name
+                for name, start in starts.items()
+                if name not in wanting
+                and copy.src_block_id
+                in self._written(name, start, start + step.num_scheduled_tokens[name])
+            ]
+            if wanting and computing:
+                self.chained_copies.append(copy)
+
+    def _holds(self, request_id: str, block: int) -> bool:
+        return any(block in table for table in self._rows[request_id].tables)
+
+    def _written(self, request_id: str, start: int, end: int) -> list[int]:
+        """Return the attention blocks that a chunk writes."""
+        size = self._config.attention_block_size
+        return self._rows[request_id].tables[ATTENTION][start // size : (end - 1) // size + 1]
 
     def _update_rows(self, step: Any) -> dict[str, int]:
         """Mirror the scheduler's tables; return where each request's chunk starts."""

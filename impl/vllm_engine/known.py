@@ -72,7 +72,7 @@ def _loaded_tail_has_no_room(session: Session) -> bool:
 
 
 def _copies_are_chained(session: Session) -> bool:
-    """A step has copied from a block that another copy of the same step was filling."""
+    """A step has copied from a block that it was still filling, by a copy or by computing it."""
     return bool(session.device.chained_copies)
 
 
@@ -142,7 +142,8 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
             "A request admitted in the pass in which another one has just taken a private copy "
             "can hit inside that copy, where the attention group finds more than the Mamba group. "
             "Both copies run in one indexed assignment that reads all sources first: the second "
-            "copies what was in the block before."
+            "copies what was in the block before. So does a hit in an attention block that another "
+            "request of the same pass computes: copies come before the forward pass."
         ),
         place=(
             "MambaManager.get_num_blocks_to_allocate (the same-step rule is Mamba's only), "

@@ -124,7 +124,7 @@ class Ledger:
         self.statistics["pins outliving requests"] = len(self._outlived)
 
     def _touched(self, scheduled: Any) -> frozenset[int]:
-        """Return the blocks that a step copies or writes, as the tables are after its pass."""
+        """Return the blocks that a step copies, reads or writes, as its pass leaves the tables."""
         touched = set()
         starts = _chunk_starts(scheduled)
         for copy in scheduled.kv_cache_block_copies or ():
@@ -132,10 +132,11 @@ class Ledger:
         for name, num_tokens in scheduled.num_scheduled_tokens.items():
             end = starts[name] + num_tokens
             attention, states = self._view.tables(name)
-            size = self._config.attention_block_size
-            touched.update(attention[(end - num_tokens) // size : (end - 1) // size + 1])
+            touched.update(attention[: (end - 1) // self._config.attention_block_size + 1])
             touched.add(states[(end - 1) // self._config.mamba_block_size])
-        return frozenset(touched)
+            if starts[name]:
+                touched.add(states[(starts[name] - 1) // self._config.mamba_block_size])
+        return frozenset(touched - {NULL_BLOCK})
 
     def note_loads(self, scheduled: Any, in_flight: Sequence[Step]) -> None:
         """Check that no load of this pass goes where an earlier, unexecuted step still works."""

@@ -16,6 +16,7 @@ from cowtail.impl.vllm_engine.known import KNOWN_FINDINGS, known_finding
 from cowtail.impl.vllm_engine.ledger import Ledger
 from cowtail.impl.vllm_engine.session import Session
 from cowtail.models.actions import (
+    Abort,
     Action,
     Execute,
     SchedulePass,
@@ -173,6 +174,50 @@ def test_two_copies_of_one_step_are_chained() -> None:
     assert violation.identifier == "V5"
     assert "c reads wrong KV" in violation.reason
     assert name_of(session, violation) == CHAIN
+
+
+COMPUTED = EngineConfig(
+    requests=(
+        RequestSpec("a", "x" * 8),
+        RequestSpec("b", "x" * 20),
+        RequestSpec("c", "x" * 16),
+    ),
+    num_ranks=1,
+    eagle=True,
+)
+
+
+def test_a_block_that_another_request_computes_in_the_step_is_copied_too_early() -> None:
+    session = Session(COMPUTED)
+    session.do_all(Submit("a"), SchedulePass(), Submit("b"), Abort("a"), Submit("c"))
+    session.do_all(Execute(), UpdateFromOutput(), SchedulePass())
+    (to_c,) = (
+        copy
+        for copy in session.steps[-1].scheduled.kv_cache_block_copies
+        if copy.dst_block_id in session.view.tables("c")[0]
+    )
+    assert to_c.src_block_id in session.view.tables("b")[0]
+    violation = violation_of(session, [Execute()])
+    assert violation.identifier == "V5"
+    assert "c reads wrong KV" in violation.reason
+    assert name_of(session, violation) == CHAIN
+
+
+def test_a_load_into_a_block_that_a_step_reads_is_the_same_race() -> None:
+    config = EngineConfig(
+        requests=(RequestSpec("a", "x" + "y" * 32), RequestSpec("b", "x" * 5)),
+        stored=(RequestSpec("stored", "x" * 5),),
+        token_budget=16,
+        role=Role.PRODUCER,
+        num_ranks=1,
+        max_steps_in_flight=2,
+    )
+    session = Session(config)
+    session.do_all(Submit("a"), SchedulePass(), SchedulePass(), Execute(), UpdateFromOutput())
+    session.do_all(Submit("b"), Abort("a"))
+    violation = violation_of(session, [SchedulePass()])
+    assert violation.identifier == "V6"
+    assert name_of(session, violation) == RACE
 
 
 def test_the_real_copy_reads_every_source_before_it_writes() -> None:
