@@ -71,10 +71,13 @@ def _register_full_blocks(
 def _register_attention_tail(
     scope: Scope, result: Allocation, spec: RequestSpec, group: int, table: BlockTable, covered: int
 ) -> Allocation:
-    """Key the block inside which the replay boundary's proof ends: the boundary plus the margin."""
+    """Key the block inside which the replay boundary's proof ends: the boundary plus the margin.
+
+    A prompt shorter than a hash unit has none.
+    """
     size = scope.groups[group].block_size
     end = boundaries.replay_boundary(scope, spec) + boundaries.margins(scope)[group]
-    if not 0 < end <= covered or end % size == 0:
+    if not 0 < end <= min(covered, len(spec.prompt)) or end % size == 0:
         return result
     block = table.blocks[end // size]
     key = Key(group, spec.tokens[:end])

@@ -238,7 +238,8 @@ class FullAttentionManager(AttentionManager):
         super().register(request, length, extent)
         proof = self.layout.replay_boundary(request.prompt_length) + self.layout.margin(self.index)
         inside = proof % self.block_size != 0
-        if self.layout.partial_hits and inside and 0 < proof <= length:
+        known = min(length, request.prompt_length)
+        if self.layout.partial_hits and inside and 0 < proof <= known:
             block = self.table(request).blocks[proof // self.block_size]
             self.register_partial(request, block, proof)
 

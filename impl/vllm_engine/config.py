@@ -95,10 +95,10 @@ class EngineConfig:
             )
         if self.model_runner not in ("v1", "v2"):
             raise ValueError(f"model_runner={self.model_runner!r}: vLLM has two; use 'v1' or 'v2'")
-        if self.retention_interval not in (None, 0):
+        if (self.retention_interval or 0) % self.lcm_block_size:
             raise ValueError(
-                f"retention_interval={self.retention_interval}: only 0 and None are driven; "
-                "use one of them"
+                f"retention_interval={self.retention_interval}: must be a multiple of the LCM of "
+                f"the block sizes, {self.lcm_block_size}; change it"
             )
         if self.role is Role.NONE:
             raise ValueError("role=none: this engine drives a connector; use producer or both")

@@ -7,6 +7,7 @@ out of one :class:`random.Random`, so an episode is its seed.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -51,29 +52,41 @@ _WEIGHTS: dict[str, tuple[float, ...]] = {
 }
 
 
+_BLOCKS = ((16, 16, 4), (16, 16, 4), (8, 16, 4), (16, 8, 4), (8, 8, 4), (32, 16, 8), (8, 16, 8))
+"""Tokens of an attention block and of a Mamba block, and the hash unit."""
+
+
 def draw_config(rng: random.Random) -> EngineConfig:
     """Draw sizes and requests. Prompts end around boundaries and share prefixes."""
-    attention = rng.choice((16, 16, 8))
-    stem = _text(rng, 40)
-    requests = tuple(_draw_request(rng, name, stem) for name in "abcde"[: rng.randint(1, 5)])
+    attention, states, unit = rng.choice(_BLOCKS)
+    priority = rng.random() < 0.3
+    stem = _text(rng, 3 * states)
+    requests = tuple(
+        _draw_request(rng, name, stem, (states, unit), priority)
+        for name in "abcde"[: rng.randint(1, 5)]
+    )
     stored = tuple(
         attrs.evolve(request, name=f"stored_{request.name}", max_tokens=1, output="")
         for request in requests
         if rng.random() < 0.25
     )
     steps = rng.choice((1, 2))
+    lcm = math.lcm(attention, states)
     config = EngineConfig(
         requests=requests,
         stored=stored,
         attention_block_size=attention,
+        mamba_block_size=states,
+        hash_unit=unit,
         num_blocks=1000,
-        token_budget=rng.choice((16, 20, 32, 64, 64)),
+        token_budget=rng.choice((states, states + unit, 2 * states, 4 * states, 4 * states)),
         role=rng.choice((Role.PRODUCER, Role.BOTH, Role.BOTH, Role.CONSUMER)),
         num_ranks=rng.choice((2, 2, 3)),
         max_steps_in_flight=steps,
         eagle=steps == 1 and rng.random() < 0.3,
-        retention_interval=rng.choice((0, 0, None)),
+        retention_interval=rng.choice((0, 0, None, lcm, 2 * lcm)),
         recompute_failed_loads=rng.random() < 0.5,
+        priority=priority,
         failure_code=rng.choice((TRANSFER_FAILED, NO_AVAILABLE_HANDLE)),
     )
     least = max(config.blocks_for(request) for request in requests) + 1
@@ -81,12 +94,18 @@ def draw_config(rng: random.Random) -> EngineConfig:
     return attrs.evolve(config, num_blocks=rng.choice((least, least + 2, least + 5, ample)))
 
 
-def _draw_request(rng: random.Random, name: str, stem: str) -> RequestSpec:
-    around = rng.choice((8, 12, 16, 32, 32, 44, 48)) + rng.choice((-1, 0, 0, 1, 1, 2))
-    shared = rng.choice((0, 4, 16, 20, around - 4, around))
+def _draw_request(
+    rng: random.Random, name: str, stem: str, sizes: tuple[int, int], priority: bool
+) -> RequestSpec:
+    """Draw a request whose prompt ends around a block's end, a boundary, or in between."""
+    states, unit = sizes
+    ends = (states // 2, states - unit, states, 2 * states, 2 * states, 3 * states - unit)
+    around = rng.choice((*ends, 3 * states)) + rng.choice((-1, 0, 0, 1, 1, 2))
+    shared = rng.choice((0, unit, states, states + unit, around - unit, around))
     prompt = (stem[: max(shared, 0)] + _text(rng, around))[:around]
-    max_tokens = rng.choice((1, 1, 2, 5, 18))
-    return RequestSpec(name, prompt, max_tokens, _text(rng, max_tokens))
+    max_tokens = rng.choice((1, 1, 2, 5, states + 2))
+    urgency = rng.randint(0, 2) if priority else 0
+    return RequestSpec(name, prompt, max_tokens, _text(rng, max_tokens), priority=urgency)
 
 
 def _text(rng: random.Random, length: int) -> str:

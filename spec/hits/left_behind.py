@@ -145,7 +145,7 @@ def _attention_keys(layout: Layout, group: int, prompt: int, computed: int) -> I
     yield from range(size, computed + 1, size)
     if layout.partial:
         proof = layout.replay_boundary(prompt) + layout.margin_of(layout.set_of(group))
-        if 0 < proof <= computed:
+        if 0 < proof <= min(computed, prompt):
             yield proof
 
 

@@ -18,11 +18,12 @@ from cowtail.harness.contract.vllm import CONTRACT
 from cowtail.impl.vllm_engine import observer
 from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.config import EngineConfig
+from cowtail.impl.vllm_engine.decisions import Decisions
 from cowtail.impl.vllm_engine.episodes import draw_config, run_episode
 from cowtail.impl.vllm_engine.fuzz import fuzz
 from cowtail.impl.vllm_engine.session import Session
 from cowtail.models.actions import Abort, Execute, SchedulePass, Submit, UpdateFromOutput
-from cowtail.models.observations import Held, Key, Marker, Observation, Pin, StoreEntry
+from cowtail.models.observations import Held, Key, Marker, Observation, Pin, Status, StoreEntry
 from cowtail.models.scope import RequestSpec, Role
 
 pytestmark = pytest.mark.vllm
@@ -122,6 +123,7 @@ def _field(**changes: Any) -> Callable[[Observation], Observation]:
 
 
 ALTERED: dict[str, Callable[[Observation], Observation]] = {
+    "status": _first_request(status=Status.WAITING),
     "computed": _first_request(computed=43),
     "known": _first_request(known=46),
     "tables": _first_request(tables=((1,), (2,))),
@@ -178,6 +180,57 @@ def test_the_model_notices_when_the_engine_decides_otherwise(
     tamper(session)
     with pytest.raises(Violation, match=r"^C: "):
         session.drain()
+
+
+def _without_copies(scheduled: Any) -> None:
+    scheduled.kv_cache_block_copies = None
+
+
+def _without_jobs(scheduled: Any) -> None:
+    scheduled.kv_connector_metadata.requests.clear()
+
+
+@pytest.mark.parametrize(("what", "strip"), [("copies", _without_copies), ("jobs", _without_jobs)])
+def test_the_model_notices_when_a_pass_leaves_something_out(
+    what: str, strip: Callable[[Any], None]
+) -> None:
+    session = at_the_boundary()
+    real = session.scheduler.schedule
+
+    def schedule() -> Any:
+        scheduled = real()
+        strip(scheduled)
+        return scheduled
+
+    session.scheduler.schedule = schedule
+    with pytest.raises(Violation) as raised:
+        session.do(SchedulePass())
+    assert raised.value.identifier in (CONTRACT, "S9")
+    if raised.value.identifier == CONTRACT:
+        assert raised.value.reason.startswith(what)
+
+
+def test_the_model_notices_when_a_handoff_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Decisions, "_hear_offers", lambda self: self._take_offers())
+    with pytest.raises(Violation, match=r"^C: handoffs"):
+        at_the_boundary()
+
+
+def test_the_model_notices_when_a_load_is_not_sent() -> None:
+    stored = (RequestSpec("stored", TEXT[:40]),)
+    session = followed(EngineConfig(requests=(RequestSpec("c", TEXT[:40]),), stored=stored))
+    real = session.scheduler.schedule
+
+    def schedule() -> Any:
+        scheduled = real()
+        for request in scheduled.kv_connector_metadata.requests:
+            request.load_spec = None
+        return scheduled
+
+    session.scheduler.schedule = schedule
+    session.do(Submit("c"))
+    with pytest.raises(Violation, match=r"^C: loads"):
+        session.do(SchedulePass())
 
 
 def test_the_scope_of_a_configuration_has_its_sizes() -> None:
