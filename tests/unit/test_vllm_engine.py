@@ -209,7 +209,7 @@ def test_a_run_fails_on_any_finding_or_if_asked_on_new_ones_only() -> None:
         ({"mamba_block_size": 6}, "mamba_block_size=6: must be a multiple of hash_unit=4"),
         ({"max_steps_in_flight": 3}, "max_steps_in_flight=3: vLLM keeps one step"),
         ({"eagle": True, "max_steps_in_flight": 2}, "eagle=True with max_steps_in_flight=2"),
-        ({"retention_interval": 16}, "retention_interval=16: only 0 and None"),
+        ({"retention_interval": 17}, "retention_interval=17: must be a multiple of the LCM"),
         ({"role": Role.NONE}, "role=none: this engine drives a connector"),
         ({"requests": (REQUEST, REQUEST)}, "request names .* must differ"),
         ({"num_blocks": 3}, "num_blocks=3: request 'a' alone can need"),
