@@ -20,8 +20,8 @@ from typing import Any
 import attrs
 
 from cowtail.harness.findings.trace import VllmTrace
-from cowtail.impl.vllm_engine.checks import QUIESCENCE, SAFETY
 from cowtail.impl.vllm_engine.config import EngineConfig
+from cowtail.impl.vllm_engine.promises import PROPERTIES
 from cowtail.models.scope import RequestSpec
 
 DRIVER = "vllm_driver.py"
@@ -84,7 +84,7 @@ def emitted_test(trace: VllmTrace) -> str:
     """
     settings = driver_settings(trace)
     name = next(
-        (p.name for p in (*SAFETY, QUIESCENCE) if p.identifier == trace.property),
+        (p.name for p in PROPERTIES if p.identifier == trace.property),
         "nothing_is_raised",
     )
     lines = [f"{field}={_expression(value)}," for field, value in settings.items()]

@@ -25,8 +25,8 @@ from cowtail.harness.findings.places import places_of
 from cowtail.harness.findings.story import tell
 from cowtail.harness.findings.trace import VllmTrace, dump_vllm_trace
 from cowtail.impl.vllm_engine.causes import Finding
-from cowtail.impl.vllm_engine.checks import QUIESCENCE, SAFETY
 from cowtail.impl.vllm_engine.known import KNOWN_FINDINGS
+from cowtail.impl.vllm_engine.promises import PROPERTIES
 from cowtail.spec.files import write_text
 
 PYTEST_INI = "[pytest]\naddopts = --import-mode=importlib\n"
@@ -131,7 +131,7 @@ def finding_as_json(
 
 def sentence_of(identifier: str) -> str:
     """Return what a property says."""
-    for prop in (*SAFETY, QUIESCENCE):
+    for prop in PROPERTIES:
         if prop.identifier == identifier:
             return prop.sentence
     return "no action makes vLLM raise an exception"
