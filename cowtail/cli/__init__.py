@@ -14,6 +14,7 @@ from cowtail.cli.finding import finding
 from cowtail.cli.fuzz import fuzz
 from cowtail.cli.hit import hit
 from cowtail.cli.replay import reduce, replay
+from cowtail.cli.vllm import vllm
 
 app = typer.Typer(
     name="cowtail",
@@ -27,3 +28,4 @@ app = typer.Typer(
 
 for each in (fuzz, explore, draw, replay, reduce, check, finding, faults, hit, doctor):
     app.command(epilog=common.EXITS)(each)
+app.add_typer(vllm, name="vllm")

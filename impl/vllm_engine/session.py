@@ -316,7 +316,8 @@ class Session:
             # Sets have no order of their own; which request comes first decides which of its
             # blocks is taken next.
             reports.finished_recving = InOrder(reports.finished_recving or ())
-            reports.failed_recving = InOrder(reports.failed_recving)
+            if surface().release.failed_loads_by_request:
+                reports.failed_recving = InOrder(reports.failed_recving)
             step.output.kv_connector_output = reports
             self.statistics["loads done"] += len(reports.finished_recving or ())
             failed = reports.invalid_block_ids
