@@ -1,7 +1,7 @@
 """The known scenarios: what a later request finds in the store, release by release.
 
-Attention and Mamba blocks of 16 tokens, hash unit 4, two ranks, the release's own retention. ``python -m
-cowtail.impl.vllm_engine.scenarios`` prints what the imported release does, as JSON.
+Attention and Mamba blocks of 16 tokens, hash unit 4, two ranks, the release's own retention.
+``python -m cowtail.impl.vllm_engine.scenarios`` prints what the imported release does, as JSON.
 
 >>> [scenario.name for scenario in SCENARIOS][:2]
 ['44 tokens, finished', '45 tokens, aborted at 44']
