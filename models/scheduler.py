@@ -51,6 +51,8 @@ def begin_pass_guard(scope: Scope, state: State) -> str:
             return ""
         if request.status not in admission.ADMISSIBLE:
             continue
+        if request.settles is not None:
+            return ""
         if not isinstance(admission.plan_admission(scope, opened, index), Refusal):
             return ""
     return "there is nothing to schedule and nothing to tell the workers"

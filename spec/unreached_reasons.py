@@ -85,6 +85,7 @@ REASONS: tuple[Reason, ...] = (
         "Asked for by observers and properties, by nothing that moves the state.",
         (
             Place("lifecycle.observe"),
+            Place("lifecycle.observe_ranks"),
             Place("lifecycle._rank_view"),
             Place("memories.agreed_memory"),
             Place("device.memory_ahead"),

@@ -125,7 +125,8 @@ def imports_of(scope_text: str) -> list[str]:
     code = re.sub(r"'[^']*'", "", scope_text)
     outcomes = ["JobOutcome"] if "JobOutcome." in code else []
     names = [name for name in _SCOPE_NAMES if re.search(rf"\b{name}\b", code)]
-    wanted = {"actions": outcomes, "scope": names}
+    behaviours = ["Behaviours"] if "Behaviours(" in code else []
+    wanted = {"actions": outcomes, "behaviours": behaviours, "scope": names}
     lines = [
         f"from cowtail.models.{module} import {', '.join(each)}"
         for module, each in wanted.items()

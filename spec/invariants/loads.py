@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cowtail.models import peers
+from cowtail.models.actions import LoadOutcome
 from cowtail.models.device import memory_ahead
 from cowtail.models.observations import NULL_BLOCK, Key, Status
 from cowtail.models.scope import Scope
@@ -83,7 +84,7 @@ def loaded_is_filled(scope: Scope, state: State) -> str | None:
         return None
     memory = memory_ahead(scope, state)
     for spec, request in zip(scope.requests, state.requests, strict=True):
-        if request.status is not Status.LOADED:
+        if request.status is not Status.LOADED or request.settles is LoadOutcome.FAILED:
             continue
         for index, group in enumerate(scope.groups):
             first = supply.first_needed_column(scope, index, request.computed)

@@ -27,6 +27,9 @@ def markers_are_consumed_once(scope: Scope, state: State) -> str | None:
                 continue
             if request.status is Status.FINISHED and not boundaries.saves(scope.role):
                 continue  # a consumer is asked for no tail; a held request keeps what it has
+            settled = not scope.behaviours.loads_settle_when_reported
+            if settled and request.status is Status.LOADED:
+                continue  # keyed by the pass that found its load over, and waiting for blocks
             if request.status is not Status.RUNNING:
                 return f"{spec.name!r} is {request.status.value} and still has a marker"
             column = -(-marker.boundary // scope.groups[index].block_size) - 1

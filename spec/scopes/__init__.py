@@ -73,7 +73,7 @@ def _possible_actions(scope: Scope) -> dict[type[Action], bool]:
         SchedulePass: False,
         Abort: scope.may_abort != (),
         Promote: scope.loads and not scope.behaviours.loads_settle_when_reported,
-        Shed: not scope.behaviours.failed_extension_keeps,
+        Shed: not scope.behaviours.failed_extension_keeps and scope.name in _UNDER_PRESSURE,
         Preempt: bool(scope.max_preemptions) or scope.name in _UNDER_PRESSURE,
         RunJob: saves,
         Report: saves,

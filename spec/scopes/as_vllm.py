@@ -8,7 +8,10 @@ from cowtail.models.behaviours import VLLM
 from cowtail.models.scope import Policy, RequestSpec, Role, Scope, full_attention, mamba
 from cowtail.spec.scopes.loads import CONSUMER_LOAD
 
-AS_VLLM_LOAD = attrs.evolve(CONSUMER_LOAD, name="as_vllm_load", behaviours=VLLM)
+_AS_VLLM = attrs.evolve(VLLM, passes_need_work=True)
+"""Without passes that do nothing, which an exploration would take for ever."""
+
+AS_VLLM_LOAD = attrs.evolve(CONSUMER_LOAD, name="as_vllm_load", behaviours=_AS_VLLM)
 """A load is settled by the pass that comes to its request; a failed one is tried again."""
 
 AS_VLLM_PRESSURE = Scope(
@@ -20,7 +23,7 @@ AS_VLLM_PRESSURE = Scope(
     role=Role.NONE,
     policy=Policy.FCFS,
     may_abort=(),
-    behaviours=VLLM,
+    behaviours=_AS_VLLM,
 )
 """A request that does not fit gives back what it has left behind, and then preempts another."""
 

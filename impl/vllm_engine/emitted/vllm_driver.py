@@ -64,6 +64,14 @@ FAILED_BY_BLOCK = not hasattr(worker.KVCacheStoreRecvingThread, "get_and_clear_f
 kv_cache_utils.init_none_hash(sha256)
 
 
+class InOrder(set[str]):
+    """A set that is gone through in the order of its names."""
+
+    def __iter__(self) -> Any:
+        """Go through the names, sorted."""
+        return iter(sorted(super().__iter__()))
+
+
 @dataclass(frozen=True)
 class Request:
     """A prompt, and what the device samples after it ("z"s unless ``output`` says)."""
@@ -486,7 +494,12 @@ class Engine:
             rank.reported, rank.loaded, rank.failed = [], set(), set()
         reports = self.aggregator.aggregate(outputs)
         assert reports is not None
-        self.steps[0].output.kv_connector_output = reports.kv_connector_output
+        heard = reports.kv_connector_output
+        # Sets have no order of their own; which comes first decides which block is taken next.
+        heard.finished_recving = InOrder(heard.finished_recving or ())
+        if not FAILED_BY_BLOCK:
+            heard.failed_recving = InOrder(heard.failed_recving)
+        self.steps[0].output.kv_connector_output = heard
         self._update_from_output()
 
     def _run_job(self, index: str, outcome: str = "ok") -> None:
