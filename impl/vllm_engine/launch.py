@@ -133,7 +133,6 @@ def output_in_release(version: str, words: Sequence[str], timeout: float | None 
     except subprocess.TimeoutExpired as expired:
         raise RuntimeError(f"vLLM {version}: not done after {expired.timeout:g} s") from None
     if done.returncode:
-        raise RuntimeError(
-            f"vLLM {version}: ended with code {done.returncode}: {done.stderr.strip()[-2000:]}"
-        )
+        complaint = (done.stderr.strip() or done.stdout.strip())[-2000:]
+        raise RuntimeError(f"vLLM {version}: ended with code {done.returncode}: {complaint}")
     return done.stdout

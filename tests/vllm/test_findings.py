@@ -107,7 +107,9 @@ def plain(page: Any) -> Any:
 def test_the_driver_of_emitted_tests_sees_what_the_session_sees(driver: Any) -> None:
     """Action by action, in episodes that use all that the driver has; no property fails in them."""
     compared = 0
-    for episode in range(40):
+    for episode in range(80):  # how many of them fail, and are left out, depends on the release
+        if compared > 1500:
+            break
         drawn, failure = run_numbered_episode(seed=11, number=episode)
         if failure is not None:
             continue
