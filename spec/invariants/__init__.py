@@ -1,7 +1,8 @@
 """What must hold in every state: the S and L numbers of the domain, each with its reason.
 
 Each check takes a scope and a state and returns why the property fails, or None. What each
-catches is in ``broken_rules`` and in the kill matrix; a property that catches nothing is a defect.
+catches is in ``broken_rules`` and in the kill matrix, what each reason is for in
+``broken_states``; a property that catches nothing is a defect.
 """
 
 from __future__ import annotations
