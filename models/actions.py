@@ -105,6 +105,17 @@ class Promote(Action):
 
 
 @attrs.frozen(repr=False)
+class SpendAnswer(Action):
+    """Within a pass: a request whose lookup was answered cannot be admitted, and is to ask again.
+
+    Only of engines that keep no answer for another pass (see ``behaviours``).
+    """
+
+    name: ClassVar[str] = "spend_answer"
+    request: str
+
+
+@attrs.frozen(repr=False)
 class Extend(Action):
     """Within a pass: a running request gets its next chunk, or its next decode token."""
 
@@ -265,6 +276,7 @@ ACTIONS: tuple[type[Action], ...] = (
     Abort,
     BeginPass,
     Admit,
+    SpendAnswer,
     Promote,
     Extend,
     Shed,

@@ -51,10 +51,18 @@ class Behaviours:
     first comes to the request, by ``promote``.
     ``failed_loads_final``: a request whose load failed computes everything; if not, it is looked up
     again.
+    ``answers_kept``: the answer of a lookup waits until its request is admitted. If not, a pass
+    that comes to the request and does not admit it uses the answer up, by ``spend_answer``.
+    ``store_reset_in_any_case``: resetting the store does not depend on what becomes of the prefix
+    cache. If not, a reset that was to preempt what runs, and still finds blocks held, stops there.
     ``loads_reserve_for_themselves``: a load begins only if what it and the other loads still need
     afterwards is free as well, a copy of a loaded tail included. If not, only if what other loads,
     prompts that are being computed, and requests whose load failed still need is free: loads can
     wait for each other for ever, and a failed one for itself: two findings.
+    ``offsets_checked``: a save first looks whether what it takes for stored still is. If not, what
+    the store has evicted is stored again by later requests only.
+    ``junctions_without_eagle``: with shared-prefix checkpoints, chunks end where a sibling's hit
+    ended whatever the groups are; if not, only where one of them is a drafter's.
     ``pressure_ends_with_a_save``: a full store is tried again once a prefix save has gone well, if
     only because all of it existed; if not, once something was really put.
     ``tail_without_companion``: attention is stored through a boundary inside a block whose EAGLE
@@ -76,7 +84,11 @@ class Behaviours:
     jobs_queued_by_device: bool = True
     loads_settle_when_reported: bool = True
     failed_loads_final: bool = True
+    answers_kept: bool = True
+    store_reset_in_any_case: bool = True
     loads_reserve_for_themselves: bool = True
+    offsets_checked: bool = True
+    junctions_without_eagle: bool = True
     pressure_ends_with_a_save: bool = True
     tail_without_companion: bool = True
 
@@ -99,7 +111,11 @@ VLLM = Behaviours(
     jobs_queued_by_device=False,
     loads_settle_when_reported=False,
     failed_loads_final=False,
+    answers_kept=False,
+    store_reset_in_any_case=False,
     loads_reserve_for_themselves=False,
+    offsets_checked=False,
+    junctions_without_eagle=False,
     pressure_ends_with_a_save=False,
     tail_without_companion=False,
 )

@@ -57,6 +57,14 @@ def chunk_block_size(scope: Scope) -> int | None:
 
 
 @lru_cache(_SCOPES_REMEMBERED)
+def exact_junctions(scope: Scope) -> bool:
+    """Whether chunks end, and states are kept, inside a block where a sibling's hit ended."""
+    everywhere = scope.behaviours.junctions_without_eagle
+    return scope.shared_prefix_checkpoints and (
+        everywhere or any(group.eagle for group in scope.groups)
+    )
+
+
 def partial_hits(scope: Scope) -> bool:
     """Whether prefix hits may end inside a block.
 

@@ -71,7 +71,7 @@ def _block_stops(scope: Scope, spec: RequestSpec, known: int, start: int, block:
 
 def _junction_stop(scope: Scope, spec: RequestSpec, start: int, junction: int, block: int) -> int:
     """Return where a chunk stops for a junction: there, or at the last block boundary before it."""
-    exact = scope.shared_prefix_checkpoints and boundaries.partial_hits(scope)
+    exact = boundaries.exact_junctions(scope) and boundaries.partial_hits(scope)
     if exact and junction <= len(spec.prompt):
         return junction
     return start + (junction - start) // block * block

@@ -109,7 +109,7 @@ def _register_tail(
     Inside a block, a copy is due and a marker set.
     """
     at_junction = (
-        scope.shared_prefix_checkpoints and covered == junction and covered <= len(spec.prompt)
+        boundaries.exact_junctions(scope) and covered == junction and covered <= len(spec.prompt)
     )
     at_boundary = covered == boundaries.replay_boundary(scope, spec)
     if not covered or covered % scope.hash_unit or not (at_boundary or at_junction):

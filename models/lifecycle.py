@@ -57,6 +57,7 @@ from cowtail.models.actions import (
     RunJob,
     RunLoad,
     Shed,
+    SpendAnswer,
     Submit,
     UpdateConnectorOutput,
     UpdateFromOutput,
@@ -107,6 +108,8 @@ def _enabled(scope: Scope, state: State) -> Iterator[Action]:
                     yield Admit(name, failed)
             if not loads.promote_guard(scope, state, index):
                 yield Promote(name)
+            if not store_lookup.spend_answer_guard(scope, state, index):
+                yield SpendAnswer(name)
         if not scheduler.end_pass_guard(scope, state):
             yield EndPass()
         return
@@ -189,7 +192,7 @@ def step(scope: Scope, state: State, action: Action) -> Transition:
 def _step(scope: Scope, state: State, action: Action) -> Transition:
     if state.failure:
         raise NotEnabled(f"the model has failed: {state.failure}")
-    inside = isinstance(action, (Admit, Extend, Preempt, Promote, Shed, EndPass))
+    inside = isinstance(action, (Admit, Extend, Preempt, Promote, Shed, SpendAnswer, EndPass))
     if state.open_pass is not None and not inside:
         raise NotEnabled("a pass is open")
     match action:
@@ -203,6 +206,8 @@ def _step(scope: Scope, state: State, action: Action) -> Transition:
             return admission.admit(scope, state, scope.index(name), failed)
         case Promote(request=name):
             return loads.promote(scope, state, scope.index(name))
+        case SpendAnswer(request=name):
+            return store_lookup.spend_answer(scope, state, scope.index(name))
         case Extend(request=name):
             return extension.extend(scope, state, scope.index(name))
         case Shed(request=name):

@@ -30,7 +30,7 @@ def reset_guard(scope: Scope, state: State, store: bool) -> str:
 
 
 def reset(scope: Scope, state: State, running: bool, store: bool) -> Transition:
-    """Forget every key, if no block is referenced; with ``store`` empty the store in any case.
+    """Forget every key, if no block is referenced; with ``store`` empty the store too.
 
     ``running``: running requests are preempted first, the last admitted one first.
     """
@@ -49,7 +49,7 @@ def reset(scope: Scope, state: State, running: bool, store: bool) -> Transition:
     if succeeded:
         state = attrs.evolve(state, pool=block_pool.forget_all_keys(state.pool))
     events += ("prefix cache reset" if succeeded else "prefix cache reset refused",)
-    if store:
+    if store and (succeeded or not running or scope.behaviours.store_reset_in_any_case):
         state = _without_store(state)
         events += ("store reset",)
     return Transition(state, Effects(reset=succeeded), events)

@@ -184,7 +184,7 @@ def durable_offset(scope: Scope, state: State, rank: int, job: JobMeta) -> int:
     What was stored may have been evicted since: the offset falls to the first block that is gone.
     """
     saved = state.ranks[rank].saved[job.request]
-    if not job.save_to or not saved:
+    if not job.save_to or not saved or not scope.behaviours.offsets_checked:
         return saved
     spec = scope.requests[job.request]
     present = {(e.group, e.prefix) for e in state.store if e.rank == rank}

@@ -126,6 +126,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "Blocks (at admit and extend), target e = chunk end",
         "Scheduling ahead",
     ),
+    "spend_answer": ("Where an engine differs",),
     "promote": ("Where an engine differs",),
     "shed": ("Where an engine differs",),
     "preempt": ("The pass",),

@@ -2,13 +2,12 @@
 
 Real: the scheduler, its KV cache manager and block pool, the Mooncake store connector and its
 coordinator. Ours: stand-ins for the model's configuration, EAGLE's, structured output, and the
-client of the lookup socket, which asks the worker's own lookup code directly.
+client of the lookup socket (``lookups.py``).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -16,6 +15,7 @@ from unittest import mock
 import attrs
 
 from cowtail.impl.vllm_engine.config import EngineConfig
+from cowtail.impl.vllm_engine.lookups import DirectLookup
 from cowtail.impl.vllm_engine.surface import surface
 from cowtail.models.scope import RequestSpec
 
@@ -50,27 +50,6 @@ class _Eagle(_Absent):
         if name.startswith("use_"):
             return lambda: False
         return super().__getattr__(name)
-
-
-class DirectLookup:
-    """The lookup client of the connector, without its socket. ``ask`` is set once built."""
-
-    def __init__(self, vllm_config: Any) -> None:
-        """Take the place of ``LookupKeyClient(vllm_config)``."""
-        self.ask: Callable[[int, Any], Any] | None = None
-
-    def lookup(
-        self, request_id: str, num_tokens: int, block_hashes: Any, non_block: bool = False
-    ) -> Any:
-        """Answer at once from the worker's own lookup code."""
-        assert self.ask is not None, "a lookup before the workers were built"
-        return self.ask(num_tokens, block_hashes)
-
-    def discard(self, request_id: str) -> None:
-        """Drop a pending lookup: there never is one."""
-
-    def close(self) -> None:
-        """Close the socket: there is none."""
 
 
 @attrs.frozen
@@ -192,10 +171,12 @@ def _vllm_config(config: EngineConfig) -> Any:
             kv_connector="MooncakeStoreConnector",
             kv_role=_ROLES[config.role.value],
             kv_load_failure_policy="recompute" if config.recompute_failed_loads else "fail",
-            kv_connector_extra_config={"load_async": True, "lookup_async": False},
+            kv_connector_extra_config={"load_async": True, "lookup_async": config.lookup_async},
         ),
     )
     cache = vllm_config.cache_config
+    if config.shared_prefix_checkpoints:
+        setattr(cache, vllm.release.shared_prefix_checkpoint, True)
     cache.mamba_cache_mode = "align"
     cache.prefix_match_unit = config.hash_unit
     cache.num_gpu_blocks = config.num_blocks

@@ -153,9 +153,16 @@ def markers_are_of_live_tails(session: Session) -> str | None:
     return None
 
 
+def resets_forget(session: Session) -> str | None:
+    """S13: after a reset that succeeded no block has a key or an owner; a reset store is empty."""
+    return next(iter(session.ledger.wrong_resets), None)
+
+
 def nothing_is_left(session: Session) -> str | None:
     """L2: when all is drained, no manager or connector remembers anything; all blocks are free."""
     left = session.view.leftovers()
+    if session.lookup.has_lookups:
+        left.append("the connector's lookups have questions or answers left")
     if left:
         return "; ".join(left)
     held = [block for block, count in session.view.references().items() if count]
@@ -194,6 +201,7 @@ SAFETY: tuple[Property, ...] = (
     property_of("R6, R15, domain.md S9", pins_last_until_all_reported),
     property_of("R9, domain.md S10", handed_off_at_most_once),
     property_of("R9, domain.md S10", markers_are_of_live_tails),
+    property_of("domain.md S13, S14", resets_forget),
 )
 """What is checked after every action, in this order."""
 

@@ -52,7 +52,10 @@ class EngineConfig:
     None one at every block boundary. ``priority``: the scheduler serves the request with the
     smallest ``RequestSpec.priority`` first and preempts the one with the greatest, instead of
     first come, first served. ``model_runner`` is whose conventions the scheduler speaks: to "v2"
-    a resumed request is announced as a new one, to "v1" as a cached one.
+    a resumed request is announced as a new one, to "v1" as a cached one. ``lookup_async``: lookups
+    in the store are answered later. ``shared_prefix_checkpoints``: chunks also end inside a block,
+    where a sibling's hit ended. ``max_evictions`` and ``max_resets`` say how many store entries are
+    evicted, and how often caches are reset.
 
     Raises ValueError, naming the value, the rule and the fix, when the sizes do not fit.
     """
@@ -73,6 +76,10 @@ class EngineConfig:
     failure_code: int = TRANSFER_FAILED
     stored: tuple[RequestSpec, ...] = ()
     model_runner: str = "v1"
+    lookup_async: bool = False
+    shared_prefix_checkpoints: bool = False
+    max_evictions: int = 0
+    max_resets: int = 0
 
     def __attrs_post_init__(self) -> None:
         """Refuse what vLLM would refuse later and less clearly."""
@@ -100,6 +107,9 @@ class EngineConfig:
                 f"retention_interval={self.retention_interval}: must be a multiple of the LCM of "
                 f"the block sizes, {self.lcm_block_size}; change it"
             )
+        for name in ("max_evictions", "max_resets"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)}: must be 0 or more; raise it")
         if self.role is Role.NONE:
             raise ValueError("role=none: this engine drives a connector; use producer or both")
         names = [request.name for request in self.requests]

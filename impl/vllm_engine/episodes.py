@@ -20,12 +20,16 @@ from cowtail.impl.vllm_engine.config import (
     RunLoad,
 )
 from cowtail.impl.vllm_engine.session import NotPossible, Session
+from cowtail.impl.vllm_engine.surface import surface
 from cowtail.models.actions import (
     Abort,
     Action,
+    Evict,
     Execute,
     JobOutcome,
+    LookUp,
     Report,
+    Reset,
     RunJob,
     SchedulePass,
     Submit,
@@ -47,6 +51,9 @@ _WEIGHTS: dict[str, tuple[float, ...]] = {
     RunJob.name: (0.2, 2.0),
     RunLoad.name: (0.2, 2.0),
     Report.name: (0.2, 2.0),
+    LookUp.name: (0.2, 2.0),
+    Evict.name: (0.02, 0.2),
+    Reset.name: (0.02, 0.1),
     "failed": (0.0, 0.1, 0.5),
     "aimed abort": (1.0, 1.0, 30.0),
 }
@@ -72,6 +79,7 @@ def draw_config(rng: random.Random) -> EngineConfig:
     )
     steps = rng.choice((1, 2))
     lcm = math.lcm(attention, states)
+    can_checkpoint = surface().release.shared_prefix_checkpoint is not None
     config = EngineConfig(
         requests=requests,
         stored=stored,
@@ -88,6 +96,10 @@ def draw_config(rng: random.Random) -> EngineConfig:
         recompute_failed_loads=rng.random() < 0.5,
         priority=priority,
         failure_code=rng.choice((TRANSFER_FAILED, NO_AVAILABLE_HANDLE)),
+        lookup_async=rng.random() < 0.3,
+        shared_prefix_checkpoints=can_checkpoint and rng.random() < 0.3,
+        max_evictions=rng.choice((0, 0, 1, 3)),
+        max_resets=rng.choice((0, 0, 1, 3)),
     )
     least = max(config.blocks_for(request) for request in requests) + 1
     ample = sum(config.blocks_for(request) for request in requests) + 8
@@ -125,7 +137,7 @@ def weight_of(action: Action, session: Session, weights: dict[str, float]) -> fl
     """
     weight = weights[action.name]
     match action:
-        case RunJob(_, JobOutcome.FAILED) | RunLoad(_, True):
+        case RunJob(_, JobOutcome.FAILED) | RunLoad(_, True) | LookUp(_, True):
             return weight * weights["failed"]
         case Abort(request) if not session.steps and session.view.has_marker(request):
             return weight * weights["aimed abort"]

@@ -81,6 +81,11 @@ def _preempted_after_scheduling(session: Session) -> bool:
     return session.config.priority and bool(session.ledger.keys_of_preempted)
 
 
+def _resumed_by_the_pass_that_tells_of_it(session: Session) -> bool:
+    """A pass has resumed a request whose preemption, by a reset, it tells the connector of."""
+    return bool(session.ledger.resumed_at_once)
+
+
 _ALL = ("0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0")
 """The releases on which every kept trace was replayed (`tests/vllm/findings`)."""
 
@@ -170,6 +175,29 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
             recognizes=_preempted_after_scheduling,
         )
         for identifier in ("S3", "V5", "S8", "S7")
+    ),
+    *(
+        KnownFinding(
+            name="reset forgets what is resumed at once",
+            page="reset-forgets-what-is-resumed-at-once",
+            consequence=consequence,
+            identifier=identifier,
+            releases=_ALL,
+            sentence=(
+                "reset_prefix_cache(reset_running_requests=True) preempts what runs, and the next "
+                "pass tells the connector of it; the same pass may resume the request. The "
+                "Mooncake connector handles preemptions last of all that it was told while the "
+                "pass was made up: it forgets the resumed request, and what it was to load."
+            ),
+            place="MooncakeStoreScheduler.build_connector_meta",
+            see="no public thread known",
+            recognizes=_resumed_by_the_pass_that_tells_of_it,
+        )
+        for identifier, consequence in (
+            ("A", "crash of the engine, in the next step"),
+            ("L2", "hang: the request waits for a load that nobody makes"),
+            ("C", "hang: the request waits for a load that nobody makes"),
+        )
     ),
 )
 """The findings that are known, in the order in which they were found."""

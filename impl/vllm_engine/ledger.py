@@ -7,7 +7,7 @@ connector remember, so that the two can be compared.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -53,9 +53,10 @@ class BoundaryPut:
 class Ledger:
     """What the properties need to know beside the engine itself.
 
-    ``wrong_handoffs``, ``repeated_handoffs`` and ``racing_loads`` say what was wrong when it
-    was seen (S7, S10, V6); ``keys_of_preempted`` are the keys that a pass registered for requests
-    that it preempted; ``jobs`` are all store jobs so far; ``statistics`` counts events.
+    ``wrong_handoffs``, ``repeated_handoffs``, ``racing_loads`` and ``wrong_resets`` say what was
+    wrong when it was seen (S7, S10, V6, S13 and S14); ``keys_of_preempted`` are the keys that a pass registered for requests
+    that it preempted; ``resumed_at_once`` are the requests that a reset preempted, and that the next
+    pass, the one that tells the connector of it, scheduled again; ``jobs`` are all store jobs so far; ``statistics`` counts events.
     """
 
     def __init__(
@@ -70,7 +71,9 @@ class Ledger:
         self.wrong_handoffs: list[str] = []
         self.repeated_handoffs: list[str] = []
         self.racing_loads: list[str] = []
+        self.wrong_resets: list[str] = []
         self.keys_of_preempted: set[bytes] = set()
+        self.resumed_at_once: set[str] = set()
         self.statistics: Counter[str] = Counter()
         self._config = config
         self._view = view
@@ -105,6 +108,24 @@ class Ledger:
             prefix = self._prefixes.get(key[:-4], "")
             if key not in before and any(tokens.startswith(prefix) for tokens in victims):
                 self.keys_of_preempted.add(key)
+
+    def note_reset(self, succeeded: bool) -> None:
+        """Check that a reset that says so has left nothing in the cache, and nobody a block."""
+        self.statistics["resets" if succeeded else "resets refused"] += 1
+        if not succeeded:
+            return
+        keys = [block for _, block in self._view.key_map()] + list(self._view.block_keys())
+        held = [block for block, count in self._view.references().items() if count]
+        if keys:
+            self.wrong_resets.append(f"the cache was reset, but blocks {sorted(set(keys))} have keys")
+        if held:
+            self.wrong_resets.append(f"the cache was reset, but blocks {held} are held")
+
+    def note_store_reset(self, keys: Collection[str]) -> None:
+        """Check that a store that says that it was reset is empty."""
+        self.statistics["store resets"] += 1
+        if keys:
+            self.wrong_resets.append(f"the store was reset, but still has {sorted(keys)[:3]}")
 
     def note_executed(self, step: Step) -> None:
         """Compare the step's boundary blocks with their hashes, the step having been executed."""

@@ -203,13 +203,11 @@ class StoreReader:
 
 
 def _store_entry(session: Session, key: str, page: Page) -> StoreEntry:
-    prefix = session.prefixes.get(bytes.fromhex(key.rsplit("@", 1)[1]), "?")
-    rank = int(key.partition("@tp_rank:")[2].partition("@")[0])
-    group = int(key.partition("@group:")[2].partition("@")[0])
-    if isinstance(page, str):
-        return StoreEntry(rank, group, prefix, (page,))
-    size = session.config.attention_block_size
-    return StoreEntry(rank, group, prefix, page[: (len(prefix) - 1) % size + 1])
+    entry = session.store.entry(key)
+    content = (page,) if isinstance(page, str) else page
+    if not isinstance(page, str):
+        content = page[: (len(entry.prefix) - 1) % session.config.attention_block_size + 1]
+    return StoreEntry(entry.rank, entry.group, entry.prefix, content)
 
 
 def jobs_sent(session: Session, scheduled: Any, numbers: JobNumbers) -> tuple[StoreJob, ...]:

@@ -121,6 +121,7 @@ def found_in_store(session: Session, prompt: str) -> int:
         role=Role.CONSUMER,
         num_blocks=session.config.blocks_for(request) + 8,
         max_steps_in_flight=1,
+        lookup_async=False,
     )
     consumer = type(session)(config, session.store, unchecked=session.unchecked)
     consumer.do_all(Submit(request.name), SchedulePass())

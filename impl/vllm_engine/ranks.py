@@ -138,6 +138,7 @@ def build_ranks(
     )
     ranks[0].worker._lookup_key_prefixes = prefixes
     built.lookup.ask = ranks[0].worker.lookup
+    built.lookup.remove_all = store.values.clear
     return ranks
 
 

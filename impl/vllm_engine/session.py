@@ -36,15 +36,18 @@ from cowtail.impl.vllm_engine.ledger import Ledger, Step
 from cowtail.impl.vllm_engine.memory import Memory, show
 from cowtail.impl.vllm_engine.promises import PROMISES
 from cowtail.impl.vllm_engine.ranks import Rank, build_ranks
-from cowtail.impl.vllm_engine.store import Store
+from cowtail.impl.vllm_engine.store import Entry, Store
 from cowtail.impl.vllm_engine.surface import surface
 from cowtail.impl.vllm_engine.view import View
 from cowtail.models.actions import (
     Abort,
     Action,
+    Evict,
     Execute,
     JobOutcome,
+    LookUp,
     Report,
+    Reset,
     RunJob,
     SchedulePass,
     Submit,
@@ -57,6 +60,10 @@ DRAIN_BOUND = 2000
 """The most actions that a drain may take before it is reported as not reaching quiescence."""
 EMPTY_PASS_BOUND = 20
 """The most passes in a row that may schedule nothing, in a drain, with every rank idle."""
+_OF_RANKS = (RunJob, RunLoad, Report, LookUp)
+"""What ranks do, or answer."""
+_RESET_REFUSED = "Failed to reset KV cache even when all the running requests"
+"""How the complaint of a reset begins that preempted what ran, and found blocks held still."""
 
 
 class NotPossible(Exception):
@@ -120,6 +127,7 @@ class Session:
             run_in_turn(Session(filling(config), self.store, unchecked=unchecked))
         self._built = build(config)
         self.scheduler = self._built.scheduler
+        self.lookup = self._built.lookup
         self.view = View(self.scheduler)
         self.memories = [Memory(config.attention_block_size) for _ in range(config.num_ranks)]
         self.device = Device(config, self.memories)
@@ -132,6 +140,7 @@ class Session:
         self.statistics = self.ledger.statistics
         self.actions: list[Action] = []
         self.drain_began: int | None = None
+        self.last_reset: bool | None = None
         make_watcher = _MAKES_WATCHER.get()
         self.watcher = None if make_watcher is None else make_watcher(self)
 
@@ -164,6 +173,9 @@ class Session:
             candidates += [RunJob(rank.index), RunJob(rank.index, JobOutcome.FAILED)]
             candidates += [RunLoad(rank.index), RunLoad(rank.index, failed=True)]
             candidates += [Report(rank.index, job) for job in rank.outbox]
+        for name in self.lookup.asked():
+            candidates += [LookUp(name), LookUp(name, failed=True)]
+        candidates += [*self._possible_evictions(), *self._possible_resets()]
         return tuple(action for action in candidates if self.why_not(action) is None)
 
     def why_not(self, action: Action) -> str | None:
@@ -196,8 +208,43 @@ class Session:
                 if index >= len(self.ranks):
                     return f"there is no rank {index}"
                 return self._why_not_on(self.ranks[index], action)
+            case LookUp(request):
+                if request not in self.lookup.asked():
+                    return f"no lookup for {request} waits for its answer"
+                if self.requests[request].is_finished():
+                    return f"{request} is finished"
+            case Evict(rank, group, prefix):
+                if self.statistics[Evict.name] >= self.config.max_evictions:
+                    return f"max_evictions={self.config.max_evictions} are spent"
+                if all(entry != Entry(rank, group, prefix) for _, entry in self.store.entries()):
+                    return f"rank {rank} has stored nothing under {prefix!r} in group {group}"
+            case Reset():
+                return self._why_no_reset(action)
             case _:
                 return f"{action.name} is decided by the scheduler itself"
+        return None
+
+    def _possible_evictions(self) -> list[Action]:
+        if self.statistics[Evict.name] >= self.config.max_evictions:
+            return []
+        entries = [entry for _, entry in self.store.entries()]
+        return [Evict(entry.rank, entry.group, entry.prefix) for entry in entries]
+
+    def _possible_resets(self) -> list[Action]:
+        if self.statistics[Reset.name] >= self.config.max_resets:
+            return []
+        return [Reset(running, store) for running in (False, True) for store in (False, True)]
+
+    def _why_no_reset(self, action: Reset) -> str | None:
+        """Return why caches cannot be reset now: the real one asks its caller for as much."""
+        if self.statistics[Reset.name] >= self.config.max_resets:
+            return f"max_resets={self.config.max_resets} are spent"
+        if self.steps and self.config.max_steps_in_flight == 1:
+            return "a step is in flight: a synchronous engine is asked between its steps"
+        if action.store and (self.ranks[0].next_job is not None or self.lookup.has_lookups):
+            return "rank 0 has jobs queued, or lookups are under way"
+        if action.store and any(rank.next_load is not None for rank in self.ranks):
+            return "a load is under way"
         return None
 
     def _why_not_on(self, rank: Rank, action: Action) -> str | None:
@@ -270,6 +317,26 @@ class Session:
             case Report(index, job):
                 self.ranks[index].outbox.remove(job)
                 self.ranks[index].reported_jobs.append(job)
+            case LookUp(request, failed):
+                self.lookup.answer(request, failed)
+            case Evict(rank, group, prefix):
+                self.store.evict(Entry(rank, group, prefix))
+            case Reset(running, store):
+                self._reset(running, store)
+
+    def _reset(self, running: bool, store: bool) -> None:
+        """Reset caches. One with running requests that finds blocks held is refused by raising."""
+        filled = bool(self.store.values)
+        try:
+            self.last_reset = bool(self.scheduler.reset_prefix_cache(running, store))
+        except RuntimeError as error:
+            if not str(error).startswith(_RESET_REFUSED):
+                raise
+            self.last_reset = False
+            store = False
+        self.ledger.note_reset(self.last_reset)
+        if store and filled:
+            self.ledger.note_store_reset(self.store.values)
 
     def _submit(self, name: str) -> None:
         request = build_request(
@@ -281,7 +348,12 @@ class Session:
 
     def _schedule(self) -> None:
         before = dict(self.view.key_map())
-        scheduled = self.scheduler.schedule()
+        untold = self.view.untold_preemptions()
+        try:
+            scheduled = self.scheduler.schedule()
+        finally:
+            resumed = {name for name in untold if any(self.view.tables(name))}
+            self.ledger.resumed_at_once |= resumed
         self.steps.append(self.ledger.note_pass(scheduled, self.steps))
         self.ledger.note_keys(before, scheduled)
         # Ranks are processes of their own: each gets a copy, as pickling would make it.
@@ -386,7 +458,7 @@ class Session:
     def _next_to_drain(self) -> Action:
         """Return the next action of a fair environment: ranks first, then device, then passes."""
         for action in self.choices():
-            if isinstance(action, RunJob | RunLoad | Report) and not _fails(action):
+            if isinstance(action, _OF_RANKS) and not _fails(action):
                 return action
         for action in (UpdateConnectorOutput(), UpdateFromOutput(), Execute()):
             if self.why_not(action) is None:
@@ -398,7 +470,7 @@ def _fails(action: Action) -> bool:
     match action:
         case RunJob(_, outcome):
             return outcome is JobOutcome.FAILED
-        case RunLoad(_, failed):
+        case RunLoad(_, failed) | LookUp(_, failed):
             return failed
     return False
 

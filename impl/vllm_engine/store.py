@@ -7,7 +7,9 @@ memory. As in Mooncake, the first value of a key is kept, and codes are returned
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import attrs
 
 from cowtail.impl.vllm_engine.memory import Memory, Page
 
@@ -16,6 +18,15 @@ NOT_FOUND = -704
 
 PutCheck = Callable[[str, int, Memory], str | None]
 """(key, block, memory) -> why these bytes do not belong under this key, or None."""
+
+
+@attrs.frozen
+class Entry:
+    """What a key says: whose memory the value is from, its group, and the prefix it stands for."""
+
+    rank: int
+    group: int
+    prefix: str
 
 
 class Store:
@@ -30,6 +41,24 @@ class Store:
         self.values: dict[str, Page] = {}
         self.prefixes: dict[bytes, str] = {}
         self.wrong: list[str] = []
+
+    def entries(self) -> Iterator[tuple[str, Entry]]:
+        """Yield every key with what it says."""
+        for key in self.values:
+            yield key, self.entry(key)
+
+    def entry(self, key: str) -> Entry:
+        """Return what a key says: its rank, group and prefix ("?" if its hash is unknown)."""
+        prefix = self.prefixes.get(bytes.fromhex(key.rsplit("@", 1)[1]), "?")
+        return Entry(_number_in(key, "@tp_rank:"), _number_in(key, "@group:"), prefix)
+
+    def evict(self, entry: Entry) -> None:
+        """Forget the value of an entry. Raises KeyError if there is none."""
+        del self.values[next(key for key, found in self.entries() if found == entry)]
+
+
+def _number_in(key: str, field: str) -> int:
+    return int(key.partition(field)[2].partition("@")[0])
 
 
 class Transport:

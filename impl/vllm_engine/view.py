@@ -166,6 +166,10 @@ class View:
         """Return the primary key of every block that has one."""
         return {b.block_id: bytes(b.block_hash) for b in self._pool.blocks if b.block_hash}
 
+    def untold_preemptions(self) -> set[str]:
+        """Return the requests that were preempted, and whose preemption no pass has told of yet."""
+        return set(self._scheduler.reset_preempted_req_ids)
+
     def is_loaded(self, request_id: str) -> bool:
         """Whether every rank has reported a load that its request has not gone on from yet."""
         return request_id in self._scheduler.finished_recving_kv_req_ids

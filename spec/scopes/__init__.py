@@ -29,6 +29,7 @@ from cowtail.models.actions import (
     RunLoad,
     SchedulePass,
     Shed,
+    SpendAnswer,
     UpdateConnectorOutput,
 )
 from cowtail.models.scope import ChildKind, Lookup, Role, Scope
@@ -72,6 +73,7 @@ def _possible_actions(scope: Scope) -> dict[type[Action], bool]:
     return {
         SchedulePass: False,
         Abort: scope.may_abort != (),
+        SpendAnswer: scope.lookup is Lookup.ASYNC and not scope.behaviours.answers_kept,
         Promote: scope.loads and not scope.behaviours.loads_settle_when_reported,
         Shed: not scope.behaviours.failed_extension_keeps and scope.name in _UNDER_PRESSURE,
         Preempt: bool(scope.max_preemptions) or scope.name in _UNDER_PRESSURE,

@@ -7,12 +7,16 @@ import attrs
 from cowtail.models.behaviours import VLLM
 from cowtail.models.scope import Policy, RequestSpec, Role, Scope, full_attention, mamba
 from cowtail.spec.scopes.loads import CONSUMER_LOAD
+from cowtail.spec.scopes.stores import RESETS
 
 _AS_VLLM = attrs.evolve(VLLM, passes_need_work=True)
 """Without passes that do nothing, which an exploration would take for ever."""
 
 AS_VLLM_LOAD = attrs.evolve(CONSUMER_LOAD, name="as_vllm_load", behaviours=_AS_VLLM)
 """A load is settled by the pass that comes to its request; a failed one is tried again."""
+
+AS_VLLM_RESETS = attrs.evolve(RESETS, name="as_vllm_resets", behaviours=_AS_VLLM)
+"""An answer that no admission could use is asked for again; a reset may stop half way."""
 
 AS_VLLM_PRESSURE = Scope(
     name="as_vllm_pressure",
@@ -27,5 +31,5 @@ AS_VLLM_PRESSURE = Scope(
 )
 """A request that does not fit gives back what it has left behind, and then preempts another."""
 
-SCOPES: tuple[Scope, ...] = (AS_VLLM_LOAD, AS_VLLM_PRESSURE)
+SCOPES: tuple[Scope, ...] = (AS_VLLM_LOAD, AS_VLLM_RESETS, AS_VLLM_PRESSURE)
 """In the order of the docs."""

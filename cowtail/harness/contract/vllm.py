@@ -74,7 +74,12 @@ def scope_of(config: EngineConfig) -> Scope:
             retention_interval=config.retention_interval,
             policy=Policy.PRIORITY if config.priority else Policy.FCFS,
             defer_frees=asynchronous and config.role is not Role.PRODUCER,
-            lookup=Lookup.SYNC,
+            lookup=Lookup.ASYNC if config.lookup_async else Lookup.SYNC,
+            shared_prefix_checkpoints=config.shared_prefix_checkpoints,
+            max_failed_lookups=UNBOUNDED,
+            max_evictions=UNBOUNDED,
+            max_expired_leases=UNBOUNDED,
+            max_resets=UNBOUNDED,
             load_policy=LoadPolicy.RECOMPUTE if config.recompute_failed_loads else LoadPolicy.FAIL,
             put_failures=(JobOutcome.FAILED, JobOutcome.NO_SPACE),
             max_failed_jobs=UNBOUNDED,
@@ -115,11 +120,15 @@ class VllmContract:
         self._decisions = Decisions(session.scheduler)
         self._numbers = JobNumbers()
         self._runs_idle_job = False
+        self._tokens_asked: dict[str, int] = {}
         self.left: str | None = None
 
     def before(self, action: Action) -> None:
         """Get ready for an action of the session."""
         self._decisions.clear()
+        self._session.lookup.used.clear()
+        asked = self._session.lookup.asked()
+        self._tokens_asked = {name: asked[name].num_tokens for name in asked}
         if isinstance(action, model.RunJob):
             head = self._session.ranks[action.rank].next_job
             self._runs_idle_job = self._numbers.is_idle(head.store_job_id)
@@ -156,10 +165,28 @@ class VllmContract:
                     self._follower.take(model.Report(rank, number))
             case RunLoad(rank, failed):
                 self._follow_load(rank, failed)
+            case model.LookUp(name):
+                if self._tokens_asked[name] != self._session.requests[name].num_tokens:
+                    raise NotCovered("a lookup of fewer tokens than the request has by now")
+                self._follower.take(action)
+            case model.Evict():
+                self._expire_leases_on(action)
+                self._follower.take(action)
+            case model.Reset():
+                effects = self._follower.take(action)
+                expect("reset", effects.reset, self._session.last_reset)
             case model.Submit() | model.Abort() | model.Execute() | model.UpdateFromOutput():
                 self._follower.take(action)
             case _:
                 raise NotCovered(f"the model is not told of {action.name}")
+
+    def _expire_leases_on(self, eviction: model.Evict) -> None:
+        """Let leases run out until an entry can be evicted: how long they last is the store's."""
+        for spec in self._follower.scope.requests:
+            if self._follower.allows(eviction):
+                return
+            if self._follower.allows(model.ExpireLease(spec.name)):
+                self._follower.take(model.ExpireLease(spec.name))
 
     def _compare(self, action: Action) -> None:
         """Compare everything, or, where only device and ranks did something, them."""
@@ -192,6 +219,9 @@ class VllmContract:
         self._follower.take(model.BeginPass())
         for decision in self._decisions.taken:
             self._follow_decision(decision)
+        for name in self._session.lookup.used:
+            if self._follower.allows(model.SpendAnswer(name)):
+                self._follower.take(model.SpendAnswer(name))
         self._compare_end(self._follower.take(model.EndPass()))
 
     def _follow_decision(self, decision: Decision) -> None:
