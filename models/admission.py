@@ -69,9 +69,9 @@ def _plan_after_load(scope: Scope, state: State, index: int) -> ChunkPlan | Refu
     spec, request = scope.requests[index], state.requests[index]
     if request.settles is not None:
         return Refusal(f"no pass has taken note that the load of {spec.name!r} is over")
-    loaded = keys.register_keys(
-        scope, spec, Allocation(state.pool, request.tables), request.computed, request.junction
-    )
+    brought = Allocation(state.pool, request.tables)
+    computed = request.computed
+    loaded = keys.register_keys(scope, spec, brought, computed, computed, request.junction)
     return planning.plan_chunk(scope, state, index, loaded, request.computed, request.junction)
 
 

@@ -19,12 +19,19 @@ from cowtail.models.tables import Allocation
 
 
 def register_keys(
-    scope: Scope, spec: RequestSpec, allocation: Allocation, covered: int, junction: int = 0
+    scope: Scope,
+    spec: RequestSpec,
+    allocation: Allocation,
+    computed: int,
+    covered: int,
+    junction: int = 0,
 ) -> Allocation:
     """Key what ``covered`` known tokens fill: full blocks, the attention tail, the Mamba tail.
 
-    ``junction``: where a sibling's hit ended, in tokens, or 0.
+    ``computed``: how many of them were there before, computed or loaded. ``junction``: where a
+    sibling's hit ended, in tokens, or 0.
     """
+    stop = junction if computed < junction else 0
     result = attrs.evolve(allocation, tables=())
     for index, (group, table) in enumerate(zip(scope.groups, allocation.tables, strict=True)):
         became_full = range(table.num_cached, covered // group.block_size)
@@ -34,7 +41,7 @@ def register_keys(
             if export is not None:
                 result = _register_export(scope, result, spec, index, table, export, junction)
             elif boundaries.partial_hits(scope):
-                result, table = _register_tail(scope, result, spec, index, table, covered, junction)
+                result, table = _register_tail(scope, result, spec, index, table, covered, stop)
             result = _offer(result, spec, index, table, became_full)
         elif group.kind is GroupKind.FULL_ATTENTION and boundaries.partial_hits(scope):
             result = _register_attention_tail(scope, result, spec, index, table, covered)
@@ -102,15 +109,14 @@ def _register_tail(
     group: int,
     table: BlockTable,
     covered: int,
-    junction: int,
+    stop: int,
 ) -> tuple[Allocation, BlockTable]:
-    """Register the state at the replay boundary, or at a junction that chunks stop at exactly.
+    """Register the state at the replay boundary, or at a junction that a chunk may have stopped at.
 
     Inside a block, a copy is due and a marker set.
     """
-    at_junction = (
-        boundaries.exact_junctions(scope) and covered == junction and covered <= len(spec.prompt)
-    )
+    exact = boundaries.exact_junctions(scope)
+    at_junction = exact and covered == stop and covered <= len(spec.prompt)
     at_boundary = covered == boundaries.replay_boundary(scope, spec)
     if not covered or covered % scope.hash_unit or not (at_boundary or at_junction):
         return result, table

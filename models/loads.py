@@ -308,6 +308,7 @@ def promote(scope: Scope, state: State, index: int) -> Transition:
         spec,
         tables.Allocation(state.pool, request.tables),
         request.computed,
+        request.computed,
         request.junction,
     )
     opened = attrs.evolve(

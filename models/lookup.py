@@ -58,16 +58,17 @@ def find_hit(scope: Scope, pool: Pool, tokens: str) -> Hit:
     return joint_hit(scope, lambda key: cached_block(pool, key), tokens)
 
 
-def joint_hit(scope: Scope, source: KeySource, tokens: str) -> Hit:
-    """Return the longest prefix of ``tokens``, short of the last, that every group supplies.
+def joint_hit(scope: Scope, source: KeySource, tokens: str, limit: int | None = None) -> Hit:
+    """Return the longest prefix of ``tokens``, within ``limit``, that every group supplies.
 
+    The limit, in tokens, is one short of all unless given.
     Each set is asked in turn for no more than those before it supplied, until none shortens the
     hit. A set drops a unit once for each length that is not yet verified with it.
     """
     sets = boundaries.lookup_sets(scope)
     found: dict[LookupSet, tuple[Columns, int]] = {}
     verified: set[LookupSet] = set()
-    hit, longest = len(tokens) - 1, 0
+    hit, longest = len(tokens) - 1 if limit is None else limit, 0
     hashed = len(tokens) // scope.hash_unit * scope.hash_unit
     while True:
         current = hit
@@ -76,8 +77,8 @@ def joint_hit(scope: Scope, source: KeySource, tokens: str) -> Hit:
                 current = min(current, found[asked][1])
                 continue
             drop = asked.eagle and asked not in verified
-            limit = min(current + asked.margin, hashed) if drop else current
-            found[asked] = _find(scope, source, tokens, asked, limit, drop)
+            reach = min(current + asked.margin, hashed) if drop else current
+            found[asked] = _find(scope, source, tokens, asked, reach, drop)
             length = found[asked][1]
             if drop:
                 verified.add(asked)

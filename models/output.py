@@ -64,6 +64,7 @@ def _key_what_is_known(scope: Scope, state: State, chunk: ScheduledChunk) -> Sta
         scope,
         spec,
         Allocation(state.pool, request.tables),
+        request.computed,
         request.computed - request.placeholders,
         request.junction,
     )

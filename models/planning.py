@@ -85,7 +85,9 @@ def schedule(
     known = known_tokens(spec, request)
     samples = plan.end - plan.drafts == known + request.placeholders
     allocation = tables.allocate(scope, plan.begun, spec.name, plan.end, plan.checkpoint)
-    allocation = keys.register_keys(scope, spec, allocation, min(plan.end, known), plan.junction)
+    allocation = keys.register_keys(
+        scope, spec, allocation, plan.start, min(plan.end, known), plan.junction
+    )
     mirror = tables.workers_tables(request, allocation.tables)
     running = tuple(table.running for table in allocation.tables)
     chunk = ScheduledChunk(

@@ -58,8 +58,20 @@ def ask(scope: Scope, state: State, index: int) -> Answer:
     spec = scope.requests[index]
     tokens = spec.tokens[: known_tokens(spec, state.requests[index])]
     present = keys_on_every_rank(scope, state)
-    length = lookup.joint_hit(scope, lambda key: 0 if key in present else None, tokens).length
+    length = _found_among(scope, present, tokens, len(tokens))
+    if length == len(tokens):
+        length = _found_among(scope, present, tokens, len(tokens) - 1)
     return Answer(length, _last_keys(scope, present, tokens, length)) if length else NOTHING
+
+
+def _found_among(scope: Scope, present: frozenset[Key], tokens: str, limit: int) -> int:
+    """Return the length of the joint hit among keys, within ``limit`` tokens."""
+    align = boundaries.hit_alignment(scope)
+
+    def source(key: Key) -> int | None:
+        return 0 if key in present else None
+
+    return lookup.joint_hit(scope, source, tokens, limit // align * align).length
 
 
 def keys_on_every_rank(scope: Scope, state: State) -> frozenset[Key]:

@@ -80,16 +80,17 @@ class JointLookup:
     def __init__(self, layout: CacheLayout) -> None:
         self.layout = layout
 
-    def find(self, source: KeySource, tokens: str) -> Hit:
-        """Return the longest hit of ``tokens``, all known, that leaves one to compute.
+    def find(self, source: KeySource, tokens: str, most: int | None = None) -> Hit:
+        """Return the longest hit of ``tokens``, all known, of at most ``most`` of them.
 
+        Unless said otherwise, one is left to compute.
         Each set shortens what the next ones look for, until a whole round agrees. Full attention
         is looked up once, because any part of what it found is found; a window and a state must
         be cached at exactly the final length. An EAGLE set drops its last unit once, and may
         look as far beyond the common length as it will drop.
         """
         sets = self.layout.lookup_sets
-        length, longest = self.bound(len(tokens)), 0
+        length, longest = self.bound(len(tokens)) if most is None else most, 0
         found: dict[int, _Found] = {}
         verified: set[int] = set()
         while True:

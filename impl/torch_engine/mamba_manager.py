@@ -234,7 +234,7 @@ class MambaManager(GroupManager):
         return (
             self.scope.shared_prefix_checkpoints
             and length == request.junction
-            and length <= request.prompt_length
+            and request.computed < length <= request.prompt_length
         )
 
     def copy_due_once_keyed(self, request: Request, length: int) -> bool:

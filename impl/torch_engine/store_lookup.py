@@ -48,8 +48,15 @@ class StoreLookup:
     def find(self, request: Request) -> Supply:
         """Return what the store can supply now: nothing if it cannot be asked (R18)."""
         present = self.present(request)
-        hit = self.lookup.find(StoreKeys(present), request.prefix(request.known))
-        return Supply(self.child, hit.length, present)
+        length = self.longest(present, request, request.known)
+        if length == request.known:
+            length = self.longest(present, request, request.known - 1)
+        return Supply(self.child, length, present)
+
+    def longest(self, present: Present, request: Request, most: int) -> int:
+        """Return how many of at most ``most`` tokens the present keys can supply."""
+        aligned = most - most % self.layout.alignment
+        return self.lookup.find(StoreKeys(present), request.prefix(request.known), aligned).length
 
     def present(self, request: Request) -> Present:
         """Return which keys of the request's known tokens every rank has, by one batched check."""
