@@ -256,8 +256,11 @@ class VllmContract:
             expect("handoffs", sorted(effects.handoffs, key=_by_request), offered)
         expect("jobs", effects.jobs, observer.jobs_sent(session, scheduled, self._numbers))
         metadata = scheduled.kv_connector_metadata.requests
-        told = {request.req_id for request in metadata if request.load_spec is not None}
-        expect("loads", {load.request for load in effects.loads}, told)
+        told = [request.req_id for request in metadata if request.load_spec is not None]
+        begun = [load.request for load in effects.loads]
+        expect("loads", set(begun), set(told))
+        if told != begun:
+            raise NotCovered("loads are told in the order in which their requests first loaded")
 
 
 def _by_request(handoff: Handoff) -> str:
