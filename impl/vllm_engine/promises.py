@@ -23,6 +23,7 @@ from cowtail.impl.vllm_engine.checks import QUIESCENCE, SAFETY, Property, proper
 from cowtail.impl.vllm_engine.config import RunLoad
 from cowtail.models.actions import (
     Execute,
+    LookUp,
     Report,
     RunJob,
     SchedulePass,
@@ -46,6 +47,7 @@ _BLAMELESS = frozenset(
         RunJob,
         RunLoad,
         Report,
+        LookUp,
     )
 )
 """The actions after which a miss has no excuse, as long as none of them failed."""

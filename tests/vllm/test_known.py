@@ -19,6 +19,7 @@ from cowtail.models.actions import (
     Abort,
     Action,
     Execute,
+    Reset,
     SchedulePass,
     Submit,
     UpdateConnectorOutput,
@@ -28,7 +29,7 @@ from cowtail.models.scope import RequestSpec, Role
 
 pytestmark = pytest.mark.vllm
 
-RACE, RETRY, ROOM, CHAIN, WITHDRAWN = dict.fromkeys(known.name for known in KNOWN_FINDINGS)
+RACE, RETRY, ROOM, CHAIN, WITHDRAWN, RESET = dict.fromkeys(known.name for known in KNOWN_FINDINGS)
 TEXT = "the quick brown fox jumps over the lazy dog, and then it jumps back again"
 STORED = "x" * 40
 
@@ -327,3 +328,48 @@ def test_a_race_is_known_of_a_producer_whose_frees_do_not_wait(
     assert violation.identifier == "V6"
     session.scheduler.defer_block_free = defers
     assert (name_of(session, violation) == RACE) is known
+
+
+RESETTING = EngineConfig(
+    requests=(RequestSpec("a", "x" * 17),), token_budget=16, num_ranks=1, max_resets=1
+)
+
+
+def test_a_reset_crashes_the_step_that_resumes_what_it_preempted() -> None:
+    """The connector is told of the resumption first, and forgets it when told of the preemption."""
+    session = Session(RESETTING)
+    session.do_all(Submit("a"), *STEP, Reset(running=True))
+    assert session.view.untold_preemptions() == {"a"}
+    violation = violation_of(session, [SchedulePass()])
+    assert violation.identifier == "A"
+    assert "TypeError in build_connector_meta" in violation.reason
+    assert name_of(session, violation) == RESET
+
+
+def test_by_the_other_runner_conventions_too() -> None:
+    session = Session(attrs.evolve(RESETTING, model_runner="v2"))
+    violation = violation_of(session, [Submit("a"), *STEP, Reset(running=True)])
+    assert violation.identifier == "A"
+    assert "AssertionError in build_connector_meta" in violation.reason
+    assert name_of(session, violation) == RESET
+
+
+def test_what_is_resumed_with_a_load_waits_for_it_for_ever() -> None:
+    config = attrs.evolve(RESETTING, stored=(RequestSpec("stored", "x" * 5),), token_budget=8)
+    session = Session(config)
+    session.do_all(Submit("a"), SchedulePass(), RunLoad(0), Execute(), UpdateConnectorOutput())
+    violation = violation_of(session, [*STEP, Reset(running=True)])
+    assert violation.identifier == "L2"
+    assert session.requests["a"].status.name == "WAITING_FOR_REMOTE_KVS"
+    assert all(rank.next_load is None for rank in session.ranks)
+    assert name_of(session, violation) == RESET
+
+
+def test_a_reset_between_requests_is_harmless() -> None:
+    session = Session(attrs.evolve(RESETTING, max_resets=2))
+    session.do_all(Submit("a"), *STEP, Reset())
+    assert session.last_reset is False
+    session.drain()
+    session.do(Reset(running=True, store=True))
+    assert session.last_reset is True
+    assert not session.store.values

@@ -57,6 +57,10 @@ _RUN = 4
 """Letters repeated as often as this are written as a product."""
 
 
+_BOUNDS = ("max_evictions", "max_resets")
+"""Settings that bound what is drawn: the actions of a test say themselves what happens."""
+
+
 class NotEmitted(ValueError):
     """A trace has a feature or an action that the driver of emitted tests does not have."""
 
@@ -135,7 +139,7 @@ def driver_settings(trace: VllmTrace) -> dict[str, Any]:
     settings = {
         field.name: getattr(trace.config, field.name)
         for field in attrs.fields(EngineConfig)
-        if getattr(trace.config, field.name) != field.default
+        if getattr(trace.config, field.name) != field.default and field.name not in _BOUNDS
     }
     for name in settings:
         if name not in known:

@@ -60,6 +60,7 @@ STEP = ("schedule_pass", "execute", "update_from_output")
 RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 # Releases up to 0.31 differ in how these are spelled; the driver goes by what is there.
 OLD_STORE = not hasattr(coordinator.MooncakeStoreCoordinator, "from_kv_cache_config")
+CHECKPOINTS = ("enable_mamba_shared_prefix_checkpoint", "enable_mamba_fine_grained_prefix_cache")
 FAILED_BY_BLOCK = not hasattr(worker.KVCacheStoreRecvingThread, "get_and_clear_failed_requests")
 kv_cache_utils.init_none_hash(sha256)
 
@@ -115,11 +116,28 @@ class Lookup:
 
     def __init__(self, vllm_config: Any) -> None:
         self.ask: Any = None
+        self.store: dict[str, Any] = {}
+        self.asked: dict[str, Any] = {}
+        self.answers: dict[str, Any] = {}
 
-    def lookup(self, request_id: str, num_tokens: int, block_hashes: Any, **_: Any) -> Any:
-        return self.ask(num_tokens, block_hashes)
+    def lookup(self, name: str, num_tokens: int, hashes: Any, non_block: bool = False) -> Any:
+        if not non_block:
+            return self.ask(num_tokens, hashes)
+        if name not in self.answers:
+            self.asked.setdefault(name, (num_tokens, list(hashes)))
+        return self.answers.pop(name, None)
 
-    def discard(self, request_id: str) -> None: ...
+    def answer(self, name: str, failed: bool) -> None:
+        question = self.asked.pop(name)
+        self.answers[name] = data.MooncakeLookupResult(0) if failed else self.ask(*question)
+
+    def discard(self, name: str) -> None:
+        self.asked.pop(name, None)
+        self.answers.pop(name, None)
+
+    def reset(self) -> bool:
+        self.store.clear()
+        return True
 
     def close(self) -> None: ...
 
@@ -145,6 +163,8 @@ class Engine:
         priority: bool = False,
         failure_code: int = -800,
         model_runner: str = "v1",
+        lookup_async: bool = False,
+        shared_prefix_checkpoints: bool = False,
         store: dict[str, Any] | None = None,
         prefixes: dict[bytes, str] | None = None,
     ) -> None:
@@ -210,10 +230,15 @@ class Engine:
                 kv_connector="MooncakeStoreConnector",
                 kv_role=f"kv_{config.role}",
                 kv_load_failure_policy="recompute" if config.recompute_failed_loads else "fail",
-                kv_connector_extra_config={"load_async": True, "lookup_async": False},
+                kv_connector_extra_config={
+                    "load_async": True,
+                    "lookup_async": config.lookup_async,
+                },
             ),
         )
         cache = vllm_config.cache_config
+        if config.shared_prefix_checkpoints:
+            setattr(cache, next(name for name in CHECKPOINTS if hasattr(cache, name)), True)
         cache.mamba_cache_mode = "align"
         cache.prefix_match_unit = config.hash_unit
         cache.num_gpu_blocks = config.num_blocks
@@ -357,7 +382,8 @@ class Engine:
             )
             for database in first.token_dbs
         )
-        self.connector.client.ask = first.lookup
+        self.client = self.connector.client
+        self.client.ask, self.client.store = first.lookup, self.store
 
     # Actions
 
@@ -400,6 +426,13 @@ class Engine:
             return room and bool(self.scheduler.has_requests())
         if name == "execute":
             return any(step.output is None for step in self.steps)
+        if name == "look_up":
+            asked = arguments[0] in self.client.asked
+            return asked and not self.requests[arguments[0]].is_finished()
+        if name == "evict":
+            return self._key_of(*arguments) is not None
+        if name == "reset":
+            return self._can_reset(*arguments)
         if name.startswith("update"):
             executed = bool(self.steps) and self.steps[0].output is not None
             arrived = any(rank.reported or rank.loaded or rank.failed for rank in self.ranks)
@@ -528,6 +561,46 @@ class Engine:
         self.ranks[int(index)].outbox.remove(int(job))
         self.ranks[int(index)].reported.append(int(job))
 
+    def _look_up(self, name: str, failed: str = "False") -> None:
+        self.client.answer(name, failed != "False")
+
+    def _evict(self, rank: str, group: str, prefix: str) -> None:
+        self.excused = True
+        key = self._key_of(rank, group, prefix)
+        assert key is not None
+        del self.store[key]
+
+    def _key_of(self, rank: str, group: str, prefix: str) -> str | None:
+        """Return the store's key of a rank and group for a prefix; None if it has none."""
+        where = (f"@tp_rank:{rank}@", f"@group:{group}@")
+        for key in self.store:
+            named = self.prefixes.get(bytes.fromhex(key.rsplit("@", 1)[1]))
+            if named == prefix and all(part in key for part in where):
+                return key
+        return None
+
+    def _can_reset(self, running: str = "False", store: str = "False") -> bool:
+        """Whether the caller of a reset has seen to what the release asks of it."""
+        if self.steps and self.config.max_steps_in_flight == 1:
+            return False
+        loads = any(rank.receiver.request_queue.queue for rank in self.ranks)
+        busy = self.ranks[0].sender.request_queue.queue or self.client.asked or self.client.answers
+        return store == "False" or not (busy or loads)
+
+    def _reset(self, running: str = "False", store: str = "False") -> None:
+        self.excused = True
+        try:
+            done = self.scheduler.reset_prefix_cache(running != "False", store != "False")
+        except RuntimeError as error:  # blocks are held although nothing runs any more
+            if not str(error).startswith("Failed to reset KV cache even when"):
+                raise
+            done, store = False, "False"
+        held = [block.block_id for block in self.pool.blocks if block.ref_cnt and not block.is_null]
+        if done and (held or self.key_map()):
+            self._blame("S13", f"the cache was reset, but blocks {held} are held, or some have keys")
+        if store != "False" and self.store:
+            self._blame("S13", f"the store was reset, but has {len(self.store)} keys")
+
     @property
     def is_at_rest(self) -> bool:
         """Whether the engine would stop stepping, and no rank has anything left to do."""
@@ -583,7 +656,7 @@ class Engine:
         """Return how many tokens of a prompt a new consumer finds in the store."""
         blocks = math.ceil(len(prompt) / self.sizes[ATTENTION]) + 16
         changed: dict[str, Any] = {"requests": [Request("later", prompt)], "role": "consumer"}
-        changed |= {"num_blocks": blocks, "max_steps_in_flight": 1}
+        changed |= {"num_blocks": blocks, "max_steps_in_flight": 1, "lookup_async": False}
         shared = {"store": self.store, "prefixes": self.prefixes}
         consumer = Engine(**{**self.settings, **changed, **shared})
         for name in ("submit", "schedule_pass"):
@@ -600,6 +673,9 @@ class Engine:
                 if self.is_possible(name, *arguments):
                     self.perform(name, *arguments)
                     return name
+        for asked in list(self.client.asked):
+            if self.perform("look_up", asked):
+                return "look_up"
         for name in ("update_connector_output", "update_from_output", "execute", "schedule_pass"):
             if self.perform(name):
                 return name
