@@ -54,9 +54,10 @@ class Ledger:
     """What the properties need to know beside the engine itself.
 
     ``wrong_handoffs``, ``repeated_handoffs``, ``racing_loads`` and ``wrong_resets`` say what was
-    wrong when it was seen (S7, S10, V6, S13 and S14); ``keys_of_preempted`` are the keys that a pass registered for requests
-    that it preempted; ``resumed_at_once`` are the requests that a reset preempted, and that the next
-    pass, the one that tells the connector of it, scheduled again; ``jobs`` are all store jobs so far; ``statistics`` counts events.
+    wrong when it was seen (S7, S10, V6, S13 and S14); ``keys_of_preempted`` are the keys that a
+    pass registered for requests that it preempted; ``resumed_at_once`` are the requests that a
+    reset preempted, and that the next pass, the one that tells the connector of it, scheduled
+    again; ``jobs`` are all store jobs so far; ``statistics`` counts events.
     """
 
     def __init__(
@@ -114,10 +115,12 @@ class Ledger:
         self.statistics["resets" if succeeded else "resets refused"] += 1
         if not succeeded:
             return
-        keys = [block for _, block in self._view.key_map()] + list(self._view.block_keys())
+        keyed = {block for _, block in self._view.key_map()} | set(self._view.block_keys())
         held = [block for block, count in self._view.references().items() if count]
         if keys:
-            self.wrong_resets.append(f"the cache was reset, but blocks {sorted(set(keys))} have keys")
+            self.wrong_resets.append(
+                f"the cache was reset, but blocks {sorted(set(keys))} have keys"
+            )
         if held:
             self.wrong_resets.append(f"the cache was reset, but blocks {held} are held")
 

@@ -597,7 +597,9 @@ class Engine:
             done, store = False, "False"
         held = [block.block_id for block in self.pool.blocks if block.ref_cnt and not block.is_null]
         if done and (held or self.key_map()):
-            self._blame("S13", f"the cache was reset, but blocks {held} are held, or some have keys")
+            self._blame(
+                "S13", f"the cache was reset, but blocks {held} are held, or some have keys"
+            )
         if store != "False" and self.store:
             self._blame("S13", f"the store was reset, but has {len(self.store)} keys")
 
