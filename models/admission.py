@@ -138,6 +138,27 @@ def admit(scope: Scope, state: State, index: int, lookup_failed: bool = False) -
     return planning.schedule(scope, state, index, plan, events)
 
 
+def spend_answer_guard(scope: Scope, state: State, index: int) -> str:
+    """Return why a request does not lose its answer for nothing, or an empty string."""
+    spec, request = scope.requests[index], state.requests[index]
+    if scope.behaviours.answers_kept:
+        return "an answer is kept until its request is admitted"
+    if request.answer is None:
+        return f"{spec.name!r} has no answer"
+    if not isinstance(plan_admission(scope, state, index), Refusal):
+        return f"{spec.name!r} can be admitted"
+    return ""
+
+
+def spend_answer(scope: Scope, state: State, index: int) -> Transition:
+    """Take a request's answer away, and what it leases: it will be looked up again."""
+    guard = spend_answer_guard(scope, state, index)
+    if guard:
+        raise NotEnabled(guard)
+    request = attrs.evolve(state.requests[index], answer=None, leased=False)
+    return Transition(with_request(state, index, request))
+
+
 def copies_from_registered_tail(state: State, adopted: tuple[BlockTable, ...]) -> bool:
     """Whether a copy due from the hit reads a block that is some request's registered tail."""
     tails = {

@@ -75,8 +75,8 @@ from cowtail.models.observations import (
     Status,
 )
 from cowtail.models.planning import Refusal
-from cowtail.models.scope import Scope
-from cowtail.models.state import RankWorker, State, initial_state, known_tokens
+from cowtail.models.scope import RequestSpec, Scope
+from cowtail.models.state import RankWorker, Request, State, initial_state, known_tokens
 from cowtail.models.transition import Transition
 
 
@@ -108,7 +108,7 @@ def _enabled(scope: Scope, state: State) -> Iterator[Action]:
                     yield Admit(name, failed)
             if not loads.promote_guard(scope, state, index):
                 yield Promote(name)
-            if not store_lookup.spend_answer_guard(scope, state, index):
+            if not admission.spend_answer_guard(scope, state, index):
                 yield SpendAnswer(name)
         if not scheduler.end_pass_guard(scope, state):
             yield EndPass()
@@ -207,7 +207,7 @@ def _step(scope: Scope, state: State, action: Action) -> Transition:
         case Promote(request=name):
             return loads.promote(scope, state, scope.index(name))
         case SpendAnswer(request=name):
-            return store_lookup.spend_answer(scope, state, scope.index(name))
+            return admission.spend_answer(scope, state, scope.index(name))
         case Extend(request=name):
             return extension.extend(scope, state, scope.index(name))
         case Shed(request=name):
@@ -277,18 +277,7 @@ def observe(scope: Scope, state: State, effects: Effects) -> Observation:
     names = [spec.name for spec in scope.requests]
     return Observation(
         requests=tuple(
-            RequestView(
-                name=spec.name,
-                status=request.status,
-                computed=request.computed,
-                known=known_tokens(spec, request),
-                tables=tuple(table.blocks for table in request.tables),
-                markers=tuple(table.marker for table in request.tables),
-                found=None if request.answer is None else request.answer.length,
-                leased=request.leased,
-                worker_tables=request.worker_tables or ((),) * len(scope.groups),
-                junction=request.junction,
-            )
+            observe_request(scope, spec, request)
             for spec, request in zip(scope.requests, state.requests, strict=True)
         ),
         ref_counts=state.pool.ref_counts,
@@ -297,7 +286,7 @@ def observe(scope: Scope, state: State, effects: Effects) -> Observation:
         pins=tuple(Pin(pin.job, pin.blocks, pin.ranks_owed) for pin in state.pins),
         queued_tails=tuple(job.job for job in state.queued_tails),
         steps_in_flight=len(state.steps),
-        ranks=observe_ranks(scope, state),
+        ranks=tuple(observe_rank(scope, rank) for rank in state.ranks),
         inbox=state.inbox,
         memory=agreed_memory(state),
         store=state.store,
@@ -311,13 +300,25 @@ def observe(scope: Scope, state: State, effects: Effects) -> Observation:
     )
 
 
-def observe_ranks(scope: Scope, state: State) -> tuple[RankView, ...]:
-    """Return what the ranks show: all that device and ranks by themselves can change."""
+def observe_request(scope: Scope, spec: RequestSpec, request: Request) -> RequestView:
+    """Return what one request shows."""
+    return RequestView(
+        name=spec.name,
+        status=request.status,
+        computed=request.computed,
+        known=known_tokens(spec, request),
+        tables=tuple(table.blocks for table in request.tables),
+        markers=tuple(table.marker for table in request.tables),
+        found=None if request.answer is None else request.answer.length,
+        leased=request.leased,
+        worker_tables=request.worker_tables or ((),) * len(scope.groups),
+        junction=request.junction,
+    )
+
+
+def observe_rank(scope: Scope, rank: RankWorker) -> RankView:
+    """Return what one rank shows."""
     names = [spec.name for spec in scope.requests]
-    return tuple(_rank_view(names, rank) for rank in state.ranks)
-
-
-def _rank_view(names: list[str], rank: RankWorker) -> RankView:
     return RankView(
         queue=tuple(job.job for job in rank.queue),
         outbox=rank.outbox,

@@ -153,27 +153,6 @@ def look_up(scope: Scope, state: State, index: int, failed: bool) -> Transition:
     return Transition(with_request(state, index, request), Effects(), events)
 
 
-def spend_answer_guard(scope: Scope, state: State, index: int) -> str:
-    """Return why a request does not lose its answer for nothing, or an empty string."""
-    if scope.behaviours.answers_kept:
-        return "an answer is kept until its request is admitted"
-    if state.open_pass is None:
-        return "no pass is open"
-    name = scope.requests[index].name
-    if state.requests[index].status not in (Status.WAITING, Status.PREEMPTED):
-        return f"{name!r} is {state.requests[index].status.value}, not waiting"
-    return "" if state.requests[index].answer is not None else f"{name!r} has no answer"
-
-
-def spend_answer(scope: Scope, state: State, index: int) -> Transition:
-    """Take a request's answer away, and what it leases: it will be looked up again."""
-    guard = spend_answer_guard(scope, state, index)
-    if guard:
-        raise NotEnabled(guard)
-    request = attrs.evolve(state.requests[index], answer=None, leased=False)
-    return Transition(with_request(state, index, request))
-
-
 def lookup_failed_guard(scope: Scope, state: State, index: int) -> str:
     """Return why a lookup at admission cannot fail, or an empty string."""
     if scope.lookup is not Lookup.SYNC:

@@ -70,7 +70,7 @@ GUARDS: dict[type[Action], tuple[Callable[..., Any], ...]] = {
         loads.plan_load,
     ),
     Extend: (extension.plan_extension, planning.plan_chunk),
-    SpendAnswer: (store_lookup.spend_answer_guard,),
+    SpendAnswer: (admission.spend_answer_guard,),
     Promote: (loads.promote_guard,),
     Shed: (extension.shed_guard,),
     Preempt: (preemption.preempt_guard,),

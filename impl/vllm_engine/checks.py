@@ -65,7 +65,8 @@ def key_map_is_consistent(session: Session) -> str | None:
 
 def keyed_contents_are_true(session: Session) -> str | None:
     """S3: with no step left to execute, a keyed block holds what its keys promise."""
-    if session.has_unexecuted_step:
+    seen = (session.view.key_map(), [memory.writes for memory in session.memories])
+    if session.has_unexecuted_step or seen == session.seen_true:
         return None
     for key, block in session.view.key_map():
         group = int.from_bytes(key[-4:], "big")
@@ -76,6 +77,7 @@ def keyed_contents_are_true(session: Session) -> str | None:
             why = why_not_under_key(session.config, memory, block, group, prefix)
             if why is not None:
                 return f"the key of group {group} at {show(prefix)} is wrong on rank {rank}: {why}"
+    session.seen_true = seen
     return None
 
 
@@ -171,12 +173,17 @@ def nothing_is_left(session: Session) -> str | None:
 
 @attrs.frozen
 class Property:
-    """A named property. ``source`` is the requirement or the document it comes from."""
+    """A named property. ``source`` is the requirement or the document it comes from.
+
+    ``of_scheduler``: it reads nothing but scheduler, connector and ledger, none of which an action
+    of the device or of a rank reaches.
+    """
 
     identifier: str
     name: str
     source: str
     why_not: Callable[[Session], str | None]
+    of_scheduler: bool = False
 
     @property
     def sentence(self) -> str:
@@ -184,23 +191,25 @@ class Property:
         return (self.why_not.__doc__ or "").splitlines()[0].partition(": ")[2]
 
 
-def property_of(source: str, why_not: Callable[[Session], str | None]) -> Property:
+def property_of(
+    source: str, why_not: Callable[[Session], str | None], *, of_scheduler: bool = False
+) -> Property:
     """Return a property from a function whose docstring starts with its identifier."""
     identifier = (why_not.__doc__ or "").partition(":")[0]
-    return Property(identifier, why_not.__name__, source, why_not)
+    return Property(identifier, why_not.__name__, source, why_not, of_scheduler)
 
 
 SAFETY: tuple[Property, ...] = (
-    property_of("R8, domain.md S1", references_equal_owners),
-    property_of("domain.md S2", key_map_is_consistent),
+    property_of("R8, domain.md S1", references_equal_owners, of_scheduler=True),
+    property_of("domain.md S2", key_map_is_consistent, of_scheduler=True),
     property_of("R18", reads_are_true),
     property_of("R14, domain.md S3", keyed_contents_are_true),
     property_of("vLLM PR 45357, domain.md S6", loads_do_not_race),
     property_of("R4, R7, R30, domain.md S7", handoffs_are_true),
     property_of("R18, R30, domain.md S8", stored_bytes_are_true),
-    property_of("R6, R15, domain.md S9", pins_last_until_all_reported),
+    property_of("R6, R15, domain.md S9", pins_last_until_all_reported, of_scheduler=True),
     property_of("R9, domain.md S10", handed_off_at_most_once),
-    property_of("R9, domain.md S10", markers_are_of_live_tails),
+    property_of("R9, domain.md S10", markers_are_of_live_tails, of_scheduler=True),
     property_of("domain.md S13, S14", resets_forget),
 )
 """What is checked after every action, in this order."""
@@ -209,10 +218,15 @@ QUIESCENCE: Property = property_of("R6, domain.md L2", nothing_is_left)
 """What is checked when everything has been drained."""
 
 
-def check(session: Session) -> None:
-    """Raise Violation for the first property that does not hold of ``session``."""
+def check(session: Session, *, aside: bool = False) -> None:
+    """Raise Violation for the first property that does not hold of ``session``.
+
+    ``aside``: only device or ranks have acted since the last check.
+    """
+    if not aside:
+        session.view.look_again()
     for prop in SAFETY:
-        if prop.identifier in session.unchecked:
+        if prop.identifier in session.unchecked or (aside and prop.of_scheduler):
             continue
         if (why := prop.why_not(session)) is not None:
             raise Violation(prop.identifier, why)

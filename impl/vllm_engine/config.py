@@ -9,6 +9,7 @@ The tokens of a request are the characters of its prompt, so a prefix is a reada
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import ClassVar
 
@@ -122,6 +123,11 @@ class EngineConfig:
                     f"num_blocks={self.num_blocks}: request {request.name!r} alone can need "
                     f"{needed} and the null block; raise it"
                 )
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the requests, in order."""
+        return tuple(request.name for request in self.requests)
 
     @property
     def lcm_block_size(self) -> int:

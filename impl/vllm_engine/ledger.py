@@ -117,10 +117,8 @@ class Ledger:
             return
         keyed = {block for _, block in self._view.key_map()} | set(self._view.block_keys())
         held = [block for block, count in self._view.references().items() if count]
-        if keys:
-            self.wrong_resets.append(
-                f"the cache was reset, but blocks {sorted(set(keys))} have keys"
-            )
+        if keyed:
+            self.wrong_resets.append(f"the cache was reset, but blocks {sorted(keyed)} have keys")
         if held:
             self.wrong_resets.append(f"the cache was reset, but blocks {held} are held")
 

@@ -36,15 +36,20 @@ def line_of(tokens: str) -> tuple[str, ...]:
 
 
 class Memory:
-    """The KV memory of one rank. Addresses are block ids; ``slots`` is a block's token count."""
+    """The KV memory of one rank. Addresses are block ids; ``slots`` is a block's token count.
+
+    ``writes`` counts what was written, so that who has looked knows whether to look again.
+    """
 
     def __init__(self, slots: int) -> None:
         """Start with every block unwritten."""
         self._slots = slots
         self._pages: dict[int, list[str] | str] = {}
+        self.writes = 0
 
     def write_slot(self, block: int, slot: int, prefix: str) -> None:
         """Write one token's KV. A block that held a state starts unwritten."""
+        self.writes += 1
         page = self._pages.get(block)
         if not isinstance(page, list):
             page = [""] * self._slots
@@ -53,6 +58,7 @@ class Memory:
 
     def write_state(self, block: int, prefix: str) -> None:
         """Overwrite the block with the recurrent state after ``prefix``."""
+        self.writes += 1
         self._pages[block] = prefix
 
     def page(self, block: int) -> Page:
@@ -62,6 +68,7 @@ class Memory:
 
     def restore(self, block: int, page: Page) -> None:
         """Overwrite a block with a snapshot."""
+        self.writes += 1
         self._pages[block] = list(page) if isinstance(page, tuple) else page
 
     def why_not_attention(self, block: int, expected: Sequence[str]) -> str | None:

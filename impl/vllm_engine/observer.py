@@ -61,6 +61,8 @@ class JobNumbers:
 
     def of(self, jobs: Iterable[int]) -> tuple[int, ...]:
         """Return the numbers of the jobs that store something, in the order given."""
+        if not self._idle:
+            return tuple(jobs)
         return tuple(
             job - sum(idle < job for idle in self._idle) for job in jobs if not self.is_idle(job)
         )
@@ -141,14 +143,13 @@ def _status(session: Session, request: Any) -> Status:
 
 def _keys(session: Session) -> tuple[tuple[Key, ...], ...]:
     """Return each block's keys, the primary one first, the others sorted: they have no order."""
-    held, primary = session.view.block_keys(), session.view.primary_keys()
-    return tuple(
-        (
-            *((_key(session, primary[block]),) if block in primary else ()),
-            *sorted(_key(session, k) for k in held.get(block, set()) - {primary.get(block)}),
-        )
-        for block in range(session.config.num_blocks)
-    )
+    primary = session.view.primary_keys()
+    keys: list[tuple[Key, ...]] = [()] * session.config.num_blocks
+    for block, held in session.view.block_keys().items():
+        first = primary.get(block)
+        others = sorted(_key(session, key) for key in held if key != first)
+        keys[block] = (*(() if first is None else (_key(session, first),)), *others)
+    return tuple(keys)
 
 
 def _key(session: Session, key: bytes) -> Key:
@@ -169,7 +170,7 @@ def _pins(session: Session, numbers: JobNumbers) -> tuple[Pin, ...]:
 
 
 def _rank_view(session: Session, rank: Rank, numbers: JobNumbers) -> RankView:
-    names = [spec.name for spec in session.config.requests]
+    names = session.config.names
     sender = rank.worker.kv_send_thread
     skipped = sender._skip_store_requests if sender._store_pressure_active else ()
     return RankView(

@@ -62,6 +62,8 @@ EMPTY_PASS_BOUND = 20
 """The most passes in a row that may schedule nothing, in a drain, with every rank idle."""
 _OF_RANKS = (RunJob, RunLoad, Report, LookUp)
 """What ranks do, or answer."""
+_ASIDE = (*_OF_RANKS, Evict, Execute)
+"""What reaches device, ranks and store only: nothing of the scheduler, nor of its connector."""
 _RESET_REFUSED = "Failed to reset KV cache even when all the running requests"
 """How the complaint of a reset begins that preempted what ran, and found blocks held still."""
 
@@ -141,6 +143,7 @@ class Session:
         self.actions: list[Action] = []
         self.drain_began: int | None = None
         self.last_reset: bool | None = None
+        self.seen_true: object = None
         make_watcher = _MAKES_WATCHER.get()
         self.watcher = None if make_watcher is None else make_watcher(self)
 
@@ -278,12 +281,14 @@ class Session:
         self.statistics[action.name] += 1
         if self.watcher is not None:
             self.watcher.before(action)
+        if not isinstance(action, _ASIDE):
+            self.view.look_again()
         try:
             self._carry_out(action)
         except Exception as error:
             raise Violation("A", f"{action} raised {_place(error)}") from error
         self.ledger.note_finished(self.requests)
-        check(self)
+        check(self, aside=isinstance(action, _ASIDE))
         if self.watcher is not None:
             self.watcher.after(action)
 
@@ -352,6 +357,7 @@ class Session:
         try:
             scheduled = self.scheduler.schedule()
         finally:
+            self.view.look_again()
             resumed = {name for name in untold if any(self.view.tables(name))}
             self.ledger.resumed_at_once |= resumed
         self.steps.append(self.ledger.note_pass(scheduled, self.steps))

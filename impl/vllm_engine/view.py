@@ -6,13 +6,16 @@ it changes nothing.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import attrs
 
 from cowtail.impl.vllm_engine.surface import surface
+
+_Read = TypeVar("_Read")
 
 _MANAGER_LEFTOVERS = (
     "req_to_blocks",
@@ -48,6 +51,19 @@ _SCHEDULER_LEFTOVERS = (
 )
 
 
+def _read_once(read: Callable[[View], _Read]) -> Callable[[View], _Read]:
+    """Let a method of View keep what it has read until it is to look again."""
+
+    @functools.wraps(read)
+    def reading(view: View) -> _Read:
+        if read.__name__ not in view._read:
+            view._read[read.__name__] = read(view)
+        kept: _Read = view._read[read.__name__]
+        return kept
+
+    return reading
+
+
 @attrs.frozen
 class Pin:
     """The references that a store job holds: its blocks, and how many ranks have yet to report."""
@@ -57,10 +73,14 @@ class Pin:
 
 
 class View:
-    """What can be asked about one real scheduler and its connector."""
+    """What can be asked about one real scheduler and its connector.
+
+    What is asked several times after an action is read once, until :meth:`look_again`.
+    """
 
     def __init__(self, scheduler: Any) -> None:
         """Look at ``scheduler``."""
+        self._read: dict[str, Any] = {}
         self._release = surface().release
         self._scheduler = scheduler
         self._connector = scheduler.connector.connector_scheduler
@@ -73,6 +93,11 @@ class View:
     def _managers(self) -> Any:
         return self._scheduler.kv_cache_manager.coordinator.single_type_managers
 
+    def look_again(self) -> None:
+        """Forget what was read: the scheduler was called, or may have been."""
+        self._read.clear()
+
+    @_read_once
     def pins(self) -> dict[int, Pin]:
         """Return the connector's pins by store job."""
         return {
@@ -94,6 +119,7 @@ class View:
             count.update(pin.blocks)
         return count
 
+    @_read_once
     def references(self) -> dict[int, int]:
         """Return the reference count of every block but the null block."""
         return {block.block_id: block.ref_cnt for block in self._pool.blocks if not block.is_null}
@@ -102,6 +128,7 @@ class View:
         """Return the id of the null block."""
         return int(self._pool.null_block.block_id)
 
+    @_read_once
     def free_list(self) -> list[int]:
         """Return the free list in the order in which blocks would be allocated."""
         return [b.block_id for b in self._pool.free_block_queue.get_all_free_blocks()]
@@ -110,6 +137,7 @@ class View:
         """Return the free list's length as the pool counts it."""
         return int(self._pool.get_num_free_blocks())
 
+    @_read_once
     def block_keys(self) -> dict[int, set[bytes]]:
         """Return the keys that each block says it has; blocks without keys are left out."""
         keys: dict[int, set[bytes]] = {}
@@ -120,11 +148,14 @@ class View:
             keys.setdefault(block_id, set()).update(bytes(key) for key in extra)
         return keys
 
-    def key_map(self) -> Iterator[tuple[bytes, int]]:
-        """Yield (key, block) for every entry of the map that lookups read."""
-        for key, blocks in self._pool.cached_block_hash_to_block._cache.items():
-            for block in blocks.values() if isinstance(blocks, dict) else (blocks,):
-                yield bytes(key), block.block_id
+    @_read_once
+    def key_map(self) -> list[tuple[bytes, int]]:
+        """Return (key, block) for every entry of the map that lookups read."""
+        return [
+            (bytes(key), block.block_id)
+            for key, blocks in self._pool.cached_block_hash_to_block._cache.items()
+            for block in (blocks.values() if isinstance(blocks, dict) else (blocks,))
+        ]
 
     def tables(self, request_id: str) -> list[list[int]]:
         """Return a request's block tables, group by group."""
@@ -133,6 +164,7 @@ class View:
             for manager in self._managers
         ]
 
+    @_read_once
     def markers(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Return the registered tails: (request, group) -> (block, boundary in tokens).
 
@@ -162,6 +194,7 @@ class View:
             for _, blocks in self._scheduler.deferred_frees
         ]
 
+    @_read_once
     def primary_keys(self) -> dict[int, bytes]:
         """Return the primary key of every block that has one."""
         return {b.block_id: bytes(b.block_hash) for b in self._pool.blocks if b.block_hash}

@@ -73,7 +73,9 @@ def _possible_actions(scope: Scope) -> dict[type[Action], bool]:
     return {
         SchedulePass: False,
         Abort: scope.may_abort != (),
-        SpendAnswer: scope.lookup is Lookup.ASYNC and not scope.behaviours.answers_kept,
+        SpendAnswer: scope.lookup is Lookup.ASYNC
+        and not scope.behaviours.answers_kept
+        and len(scope.requests) > 1,
         Promote: scope.loads and not scope.behaviours.loads_settle_when_reported,
         Shed: not scope.behaviours.failed_extension_keeps and scope.name in _UNDER_PRESSURE,
         Preempt: bool(scope.max_preemptions) or scope.name in _UNDER_PRESSURE,

@@ -98,6 +98,9 @@ def store_reset_forgets(
     """S14: see ``STEP_PROPERTIES``."""
     if not isinstance(action, Reset) or not action.store:
         return None
+    busy = any(after.pool.ref_counts) or bool(after.deferred)
+    if action.running and busy and not scope.behaviours.store_reset_in_any_case:
+        return None
     if after.store:
         return f"the store was reset and still holds {after.store[0]}"
     for spec, request in zip(scope.requests, after.requests, strict=True):

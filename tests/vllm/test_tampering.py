@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import attrs
 import pytest
 
 from cowtail.impl.vllm_engine.checks import QUIESCENCE, SAFETY, Violation
@@ -12,6 +13,7 @@ from cowtail.models.actions import (
     Abort,
     Execute,
     Report,
+    Reset,
     RunJob,
     SchedulePass,
     Submit,
@@ -295,6 +297,29 @@ def test_l2_fires_when_a_manager_remembers_a_finished_request(
 
     monkeypatch.setattr(manager, "pop_blocks_for_free", remember)
     expect("L2", session, "MambaManager.num_cached_block still has a")
+
+
+def test_s13_fires_when_a_reset_keeps_a_key(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.config = attrs.evolve(session.config, max_resets=1)
+    submit_and_drain_each(session)
+    monkeypatch.setattr(session.scheduler.kv_cache_manager, "reset_prefix_cache", lambda: True)
+    with pytest.raises(Violation, match=r"S13: the cache was reset, but blocks .* have keys"):
+        session.do(Reset())
+
+
+def test_s13_fires_when_a_reset_store_keeps_an_entry(session: Session) -> None:
+    session.config = attrs.evolve(session.config, max_resets=1)
+    submit_and_drain_each(session)
+    session.lookup.remove_all = lambda: None
+    with pytest.raises(Violation, match=r"S13: the store was reset, but still has"):
+        session.do(Reset(store=True))
+
+
+def test_l2_fires_when_a_lookup_is_left(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(session.lookup), "has_lookups", True)
+    expect("L2", session, "questions or answers left")
 
 
 def test_l2_names_the_bound_when_a_drain_does_not_end(session: Session) -> None:

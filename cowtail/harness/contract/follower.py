@@ -8,7 +8,9 @@ both sides: which one is taken next is part of the contract, since it decides wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import attrs
 
@@ -18,6 +20,7 @@ from cowtail.models.actions import Action
 from cowtail.models.errors import NotEnabled
 from cowtail.models.observations import (
     Effects,
+    Key,
     Observation,
     Pin,
     RankView,
@@ -25,8 +28,11 @@ from cowtail.models.observations import (
     Status,
     StoreEntry,
 )
-from cowtail.models.scope import Scope
-from cowtail.models.state import State
+from cowtail.models.scope import RequestSpec, Scope
+from cowtail.models.state import RankWorker, Request, State
+
+Part = TypeVar("Part")
+Facts = TypeVar("Facts")
 
 
 class NotCovered(Exception):
@@ -57,6 +63,7 @@ class Follower:
         self.scope = scope
         self.state: State = attrs.evolve(lifecycle.initial(scope), store=tuple(sorted(store)))
         self.effects = Effects()
+        self._kept: dict[tuple[str, int], tuple[Any, Any]] = {}
 
     def take(self, action: Action) -> Effects:
         """Carry an action out. Raises OutOfContract if the model does not allow it."""
@@ -79,8 +86,8 @@ class Follower:
 
     def compare(self, seen: Observation) -> None:
         """Hold what is seen against what the model predicts. Raises OutOfContract."""
-        predicted = lifecycle.observe(self.scope, self.state, seen.effects)
-        if _facts(predicted) != _facts(seen):
+        if self._predicted() != _facts(seen):
+            predicted = lifecycle.observe(self.scope, self.state, seen.effects)
             raise OutOfContract(_told(differences(_comparable(predicted), _comparable(seen))))
 
     def compare_ranks(self, seen: Seen) -> None:
@@ -88,13 +95,54 @@ class Follower:
 
         Enough after what only device and ranks do. Raises OutOfContract.
         """
-        ranks = lifecycle.observe_ranks(self.scope, self.state)
-        expect("ranks", _facts_of_ranks(ranks), _facts_of_ranks(seen.ranks))
+        expect("ranks", self._predicted_ranks(), [_facts_of_rank(rank) for rank in seen.ranks])
         expect("inbox", sorted(self.state.inbox), sorted(seen.inbox))
-        said, shown = _keys_of_store(self.state.store), _keys_of_store(seen.store)
+        said = self._once(("store", 0), self.state.store, _facts_of_store)
+        shown = _facts_of_store(seen.store)
         if said != shown:
             lacking, more = sorted(set(said) - set(shown)), sorted(set(shown) - set(said))
             raise OutOfContract(f"store: the engine lacks {lacking[:3]}, and has {more[:3]} beside")
+
+    def _predicted(self) -> tuple[object, ...]:
+        """Return what ``_facts`` says of what the model predicts."""
+        scope, state = self.scope, self.state
+        requests = [
+            self._once(
+                ("request", index), request, functools.partial(_predicted_request, scope, spec)
+            )
+            for index, (spec, request) in enumerate(
+                zip(scope.requests, state.requests, strict=True)
+            )
+        ]
+        pins = (Pin(pin.job, pin.blocks, pin.ranks_owed) for pin in state.pins)
+        return (
+            requests,
+            state.pool.ref_counts,
+            state.pool.free,
+            self._once(("keys", 0), state.pool.keys, _facts_of_keys),
+            sorted(pins, key=_job_of),
+            tuple(job.job for job in state.queued_tails),
+            self._predicted_ranks(),
+            sorted(state.inbox),
+            self._once(("store", 0), state.store, _facts_of_store),
+            sorted(scope.requests[held.request].name for held in state.held),
+            [entry.blocks for entry in state.deferred],
+        )
+
+    def _predicted_ranks(self) -> list[tuple[object, ...]]:
+        predicted = functools.partial(_predicted_rank, self.scope)
+        return [
+            self._once(("rank", index), rank, predicted)
+            for index, rank in enumerate(self.state.ranks)
+        ]
+
+    def _once(self, place: tuple[str, int], part: Part, facts: Callable[[Part], Facts]) -> Facts:
+        """Return the facts of a part of the state, worked out anew only if it is another part."""
+        kept = self._kept.get(place)
+        if kept is None or kept[0] is not part:
+            kept = self._kept[place] = (part, facts(part))
+        told: Facts = kept[1]
+        return told
 
 
 def expect(what: str, predicted: object, seen: object) -> None:
@@ -117,22 +165,34 @@ def _facts(seen: Observation) -> tuple[object, ...]:
         [_facts_of_request(view) for view in seen.requests],
         seen.ref_counts,
         seen.free,
-        [keys if len(keys) < 3 else (keys[0], *sorted(keys[1:])) for keys in seen.keys],
+        _facts_of_keys(seen.keys),
         sorted(seen.pins, key=_job_of),
         seen.queued_tails,
-        _facts_of_ranks(seen.ranks),
+        [_facts_of_rank(rank) for rank in seen.ranks],
         sorted(seen.inbox),
-        _keys_of_store(seen.store),
+        _facts_of_store(seen.store),
         sorted(held.request for held in seen.held),
         [blocks for _, blocks in seen.deferred],
     )
 
 
-def _facts_of_ranks(ranks: Sequence[RankView]) -> list[tuple[object, ...]]:
-    return [(r.queue, r.outbox, r.saved, r.loads, r.skipping) for r in ranks]
+def _facts_of_keys(keys: Sequence[tuple[Key, ...]]) -> list[tuple[Key, ...]]:
+    return [each if len(each) < 3 else (each[0], *sorted(each[1:])) for each in keys]
 
 
-def _keys_of_store(store: Sequence[StoreEntry]) -> list[tuple[int, int, str]]:
+def _facts_of_rank(rank: RankView) -> tuple[object, ...]:
+    return (rank.queue, rank.outbox, rank.saved, rank.loads, rank.skipping)
+
+
+def _predicted_rank(scope: Scope, rank: RankWorker) -> tuple[object, ...]:
+    return _facts_of_rank(lifecycle.observe_rank(scope, rank))
+
+
+def _predicted_request(scope: Scope, spec: RequestSpec, request: Request) -> tuple[object, ...]:
+    return _facts_of_request(lifecycle.observe_request(scope, spec, request))
+
+
+def _facts_of_store(store: tuple[StoreEntry, ...]) -> list[tuple[int, int, str]]:
     return [(entry.rank, entry.group, entry.prefix) for entry in store]
 
 
