@@ -85,8 +85,8 @@ REASONS: tuple[Reason, ...] = (
         "Asked for by observers and properties, by nothing that moves the state.",
         (
             Place("lifecycle.observe"),
-            Place("lifecycle.observe_ranks"),
-            Place("lifecycle._rank_view"),
+            Place("lifecycle.observe_request"),
+            Place("lifecycle.observe_rank"),
             Place("memories.agreed_memory"),
             Place("device.memory_ahead"),
             Place("observations.Key.__repr__"),
@@ -265,28 +265,12 @@ REASONS: tuple[Reason, ...] = (
                 "deferred_frees.give_back_tables", "if not scope.defer_frees or not any(", "false"
             ),
             Place("reservation._missing", "1 + 2 * drafts if drafts else 0", "true"),
-            Place(
-                "reservation._missing_states",
-                "0 if table.allocated else scope.speculative_tokens",
-                "true",
-            ),
             Place("reservation._step_of_drafts", "if not drafts:", "false"),
             Place(
                 "chunking.drafts_to_schedule",
                 "if not scope.behaviours.drafts_proposed or not scope.speculative_tokens:",
                 "true",
             ),
-            Place(
-                "workers.run_job_guard",
-                "if any(job.job == worker.queue[0].job for jobs in waits for job in jobs):",
-                "true",
-            ),
-            Place(
-                "workers.run_job",
-                "job.save_to if scope.behaviours.pressure_ends_with_a_save else entries",
-                "false",
-            ),
-            Place("workers.report", "if scope.behaviours.reports_sorted:", "false"),
             Place(
                 "output._key_what_is_known",
                 "if scope.behaviours.keys_when_scheduled or scope.max_steps_in_flight == 1:",
