@@ -71,7 +71,6 @@ def build_metadata(scope: Scope, state: State, opened: OpenPass) -> BuiltMetadat
     if not boundaries.saves(scope.role):
         return BuiltMetadata(state, ())
     saves, events = attach_offers(scope, state, saves, opened.offers)
-    state = _remember_handoffs(scope, state, opened.offers)
     jobs = []
     for save in saves:
         state, job = emit_job(scope, state, save)
@@ -161,14 +160,12 @@ def attach_offers(
     return attached, tuple(events)
 
 
-def _remember_handoffs(scope: Scope, state: State, offers: tuple[Handoff, ...]) -> State:
-    """Record in the ghost what was handed over in this generation."""
-    for offer in offers:
-        index = scope.index(offer.request)
-        request = state.requests[index]
-        handed = (*request.handed_off, (offer.group, offer.boundary))
-        state = with_request(state, index, attrs.evolve(request, handed_off=handed))
-    return state
+def _remember_handoffs(state: State, save: SaveRequest) -> State:
+    """Record in the ghost what this generation handed over: what was accepted, and no refusal."""
+    request = state.requests[save.request]
+    handed = tuple((put.group, put.boundary) for put in save.mamba_puts)
+    request = attrs.evolve(request, handed_off=request.handed_off + handed)
+    return with_request(state, save.request, request)
 
 
 def attention_tail_puts(
@@ -250,7 +247,7 @@ def emit_job(scope: Scope, state: State, save: SaveRequest) -> tuple[State, JobM
         pins=(*state.pins, pin),
         next_job=state.next_job + 1,
     )
-    return state, job
+    return _remember_handoffs(state, save), job
 
 
 def register_finished_tail(
@@ -284,8 +281,7 @@ def register_finished_tail(
     save = SaveRequest(index, 0, state.requests[index].computed, False, puts)
     state, job = emit_job(scope, state, save)
     assert job is not None
-    state = attrs.evolve(state, queued_tails=(*state.queued_tails, job))
-    return _remember_handoffs(scope, state, tails), job
+    return attrs.evolve(state, queued_tails=(*state.queued_tails, job)), job
 
 
 def strike_off(pin: PinnedJob, rank: int) -> tuple[int, ...]:

@@ -79,7 +79,7 @@ class Request:
     tokens that scheduled steps will sample, ``drafted`` the drafts among them. ``junction`` is
     where another set's hit ended at the last admission, if that is beyond its own; else 0.
     ``worker_tables`` are the workers' own tables, by group; none while it does not run.
-    ``handed_off`` is a ghost: the (group, boundary) pairs given to the connector in this
+    ``handed_off`` is a ghost: the (group, boundary) pairs that the connector took in this
     generation, which no rule reads.
     ``answer`` is that of an asynchronous lookup, until an admission uses it; ``leased``: what it
     found is protected. ``load_failed``: it computes everything itself from now on. ``settles``:

@@ -68,7 +68,7 @@ RULES: tuple[BrokenRule, ...] = (
         "",
         "A withdrawn chunk's states are handed to the connector.",
         "withdrawn_offers",
-        "S10",
+        "T8",
         (preemption, "without_offers", _withdrawn_offers_stay),
     ),
     broken(

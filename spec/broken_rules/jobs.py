@@ -8,6 +8,7 @@ from cowtail.models import (
     block_pool,
     boundaries,
     connector,
+    scheduler,
     workers,
 )
 from cowtail.models.actions import JobOutcome
@@ -21,6 +22,7 @@ from cowtail.models.state import (
     RankWorker,
     State,
     Tracker,
+    with_rank,
 )
 from cowtail.models.transition import Transition
 from cowtail.models.workers import Wanted
@@ -30,7 +32,9 @@ _emit_job = connector.emit_job
 _consider_save = connector.consider_save
 _considered_saves = connector._considered_saves
 _build_metadata = connector.build_metadata
+_end_pass = scheduler.end_pass
 _run_job = workers.run_job
+_saved_after = workers.saved_after
 
 
 def _forget_every_rank(pin: PinnedJob, rank: int) -> tuple[int, ...]:
@@ -111,6 +115,23 @@ def _failed_put_moves_the_offset(
     return []
 
 
+def _tail_moves_the_offset(worker: RankWorker, job: JobMeta) -> tuple[int, ...]:
+    reached = max((put.boundary for put in job.puts), default=0)
+    return _saved_after(worker, job if job.save_to else attrs.evolve(job, save_to=reached))
+
+
+def _failed_tail_moves_the_offset(
+    scope: Scope, state: State, rank: int, outcome: JobOutcome
+) -> Transition:
+    worker = state.ranks[rank]
+    done = _run_job(scope, state, rank, outcome)
+    if outcome is JobOutcome.OK or worker.queue[0].save_to:
+        return done
+    saved = _tail_moves_the_offset(worker, worker.queue[0])
+    moved = attrs.evolve(done.state.ranks[rank], saved=saved)
+    return attrs.evolve(done, state=with_rank(done.state, rank, moved))
+
+
 def _retired_jobs_are_forgotten(rank: RankWorker, step: DeviceStep) -> RankWorker:
     queue = tuple(job for job in rank.queue if job.request not in step.preempted)
     return attrs.evolve(rank, queue=queue + step.jobs)
@@ -122,6 +143,12 @@ def _metadata_without_tails(
     built = _build_metadata(scope, attrs.evolve(state, queued_tails=()), opened)
     kept = attrs.evolve(built.state, queued_tails=state.queued_tails)
     return attrs.evolve(built, state=kept)
+
+
+def _ends_are_told_for_ever(scope: Scope, state: State) -> Transition:
+    done = _end_pass(scope, state)
+    untold = attrs.evolve(done.state, untold_finished=state.untold_finished)
+    return attrs.evolve(done, state=untold)
 
 
 def _failed_job_stays_queued(
@@ -140,6 +167,22 @@ RULES: tuple[BrokenRule, ...] = (
         "lone_producer",
         "S11",
         (workers, "put_entries", _failed_put_moves_the_offset),
+    ),
+    broken(
+        "tail_moves_the_offset",
+        "",
+        "A tail that was put moves the durable offset of normal saves.",
+        "lone_producer",
+        "S11",
+        (workers, "saved_after", _tail_moves_the_offset),
+    ),
+    broken(
+        "failed_tail_moves_the_offset",
+        "",
+        "A tail that could not be put moves the durable offset of normal saves.",
+        "lone_producer",
+        "S11",
+        (workers, "run_job", _failed_tail_moves_the_offset),
     ),
     broken(
         "job_not_pinned",
@@ -194,8 +237,16 @@ RULES: tuple[BrokenRule, ...] = (
         "K28",
         "Tails registered at finish wait for a flush that no pass performs.",
         "lone_producer",
-        "L1",
+        "T9",
         (connector, "build_metadata", _metadata_without_tails),
+    ),
+    broken(
+        "ends_told_for_ever",
+        "",
+        "Every pass tells the workers again which requests have finished.",
+        "lone_producer",
+        "L1",
+        (scheduler, "end_pass", _ends_are_told_for_ever),
     ),
     broken(
         "failed_job_retried_for_ever",

@@ -6,18 +6,14 @@ import math
 
 import attrs
 
-from cowtail.models import (
-    connector,
-    keys,
-    requests,
-    tables,
-)
+from cowtail.models import boundaries, connector, requests, tables
 from cowtail.models.observations import Handoff, Put
 from cowtail.models.scope import RequestSpec, Scope
 from cowtail.models.state import (
     BlockTable,
     CopyDue,
     JobMeta,
+    OpenPass,
     State,
 )
 from cowtail.models.tables import Allocation
@@ -28,7 +24,7 @@ _producer_copy = tables._producer_copy
 _attention_tail_puts = connector.attention_tail_puts
 _finalize_tails = requests.finalize_tails
 _attach_offers = connector.attach_offers
-_offer = keys._offer
+_build_metadata = connector.build_metadata
 
 
 def _emit_by_table_position(
@@ -82,13 +78,31 @@ def _finish_ignores_tokens_in_flight(
     return state, tails, events
 
 
-def _offers_no_state_on_the_boundary(
-    result: Allocation, spec: RequestSpec, group: int, table: BlockTable, columns: range
-) -> Allocation:
-    done = _offer(result, spec, group, table, columns)
-    return attrs.evolve(
-        done, offers=tuple(offer for offer in done.offers if offer.boundary != len(spec.prompt) - 1)
-    )
+def _takes_no_state_of_a_whole_block_at_the_boundary(
+    scope: Scope, state: State, saves: list[connector.SaveRequest], offers: tuple[Handoff, ...]
+) -> tuple[list[connector.SaveRequest], tuple[str, ...]]:
+    def is_taken(offer: Handoff) -> bool:
+        spec = scope.requests[scope.index(offer.request)]
+        at_boundary = offer.boundary == boundaries.replay_boundary(scope, spec)
+        return not at_boundary or offer.boundary % scope.groups[offer.group].block_size != 0
+
+    return _attach_offers(scope, state, saves, tuple(filter(is_taken, offers)))
+
+
+def _offers_are_not_drained(
+    scope: Scope, state: State, opened: OpenPass
+) -> connector.BuiltMetadata:
+    built = _build_metadata(scope, state, opened)
+    return attrs.evolve(built, state=attrs.evolve(built.state, early_offers=opened.offers))
+
+
+def _tails_wait_for_another_job(
+    scope: Scope, state: State, opened: OpenPass
+) -> connector.BuiltMetadata:
+    others = _build_metadata(scope, attrs.evolve(state, queued_tails=()), opened)
+    if others.jobs or not opened.scheduled:
+        return _build_metadata(scope, state, opened)
+    return attrs.evolve(others, state=attrs.evolve(others.state, queued_tails=state.queued_tails))
 
 
 def _offers_past_the_boundary(
@@ -138,10 +152,10 @@ RULES: tuple[BrokenRule, ...] = (
     broken(
         "boundary_of_a_block_not_offered",
         "",
-        "Only tails inside a block are offered at the replay boundary.",
+        "Of what is offered at the replay boundary, only tails inside a block are taken.",
         "eagle_boundary_of_a_block",
         "L6",
-        (keys, "_offer", _offers_no_state_on_the_boundary),
+        (connector, "attach_offers", _takes_no_state_of_a_whole_block_at_the_boundary),
     ),
     broken(
         "tail_dropped_at_finish",
@@ -182,6 +196,22 @@ RULES: tuple[BrokenRule, ...] = (
         "lone_producer",
         "T3",
         (tables, "_producer_copy", _copy_offers_twice),
+    ),
+    broken(
+        "offers_not_drained",
+        "K24",
+        "A pass hands its offers over and leaves them there for the next pass.",
+        "cow_decode",
+        "S10",
+        (connector, "build_metadata", _offers_are_not_drained),
+    ),
+    broken(
+        "tail_waits_for_another_job",
+        "",
+        "A tail queued at finish leaves with a pass that has jobs or schedules nothing.",
+        "continuation",
+        "T9",
+        (connector, "build_metadata", _tails_wait_for_another_job),
     ),
     broken(
         "state_found_by_position",

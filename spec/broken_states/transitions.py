@@ -1,4 +1,4 @@
-"""Broken transitions: who is released, tails, the store, resets (the T numbers, S11-S14)."""
+"""Broken transitions: who is released, tails, the store, resets (the T numbers, S11, S13, S14)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import attrs
 from cowtail.models.actions import (
     Abort,
     Admit,
+    EndPass,
+    Execute,
     Extend,
     LookUp,
     Preempt,
@@ -86,6 +88,14 @@ def _offered(times: int) -> Callable[[State], State]:
     return lambda state: edits.in_pass(state, offers=edits.opened(state).offers * times)
 
 
+def _offers(step: Step) -> bool:
+    return isinstance(step.action, EndPass) and bool(edits.opened(step.before).offers)
+
+
+def _ships_a_tail(step: Step) -> bool:
+    return isinstance(step.action, EndPass) and bool(step.before.queued_tails)
+
+
 def _answered(step: Step) -> bool:
     answer = step.after.requests[0].answer
     return isinstance(step.action, LookUp) and answer is not None and answer.length > 0
@@ -115,6 +125,14 @@ def _rose(step: Step) -> bool:
 
 def _runs_another_job(step: Step) -> bool:
     return isinstance(step.action, RunJob) and _rose(step) and step.before.ranks[0].saved[0] > 0
+
+
+def _runs_a_tail(step: Step) -> bool:
+    return step.action == RunJob(0) and not step.before.ranks[0].queue[0].save_to
+
+
+def _resets_with_something_saved(step: Step) -> bool:
+    return isinstance(step.action, Reset) and any(step.before.ranks[0].saved)
 
 
 def _reset(*, busy: bool) -> Callable[[Step], bool]:
@@ -197,6 +215,32 @@ BROKEN_STEPS: tuple[BrokenStep, ...] = (
         _copied,
         _after(_offered(2)),
         "and 2 copies of it were offered",
+    ),
+    BrokenStep(
+        "T8",
+        "a pass offers a state of a request that it preempts",
+        "cow_decode",
+        _offers,
+        lambda step: attrs.evolve(step, before=edits.in_pass(step.before, preempted=(0,))),
+        "and the pass has preempted that request",
+    ),
+    BrokenStep(
+        "T9",
+        "a queued tail is not shipped",
+        "lone_producer",
+        _ships_a_tail,
+        _after(lambda state: edits.step(state, jobs=())),
+        "the queued job 0 was not shipped with it",
+    ),
+    BrokenStep(
+        "T9",
+        "a tail that was shipped stays queued",
+        "lone_producer",
+        _ships_a_tail,
+        lambda step: attrs.evolve(
+            step, after=attrs.evolve(step.after, queued_tails=step.before.queued_tails)
+        ),
+        "and job 0 is still queued",
     ),
     BrokenStep(
         "T2",
@@ -332,7 +376,7 @@ BROKEN_STEPS: tuple[BrokenStep, ...] = (
         "evicted_prefix",
         _rose,
         _after(lambda state: attrs.evolve(state, store=())),
-        "rank 0 moved to 4 tokens of 'a', 0 are stored",
+        "rank 0 moved from 0 to 4 tokens of 'a', and 0 are stored",
     ),
     BrokenStep(
         "S11",
@@ -340,7 +384,39 @@ BROKEN_STEPS: tuple[BrokenStep, ...] = (
         "evicted_prefix",
         _runs_another_job,
         _after(lambda state: edits.rank(state, saved=(0,))),
-        "rank 0 fell back to 0 tokens of 'a', all are stored",
+        "rank 0 moved from 4 to 0 tokens of 'a', and all are stored",
+    ),
+    BrokenStep(
+        "S11",
+        "a job that hands a tail over moves an offset",
+        "lone_producer",
+        _runs_a_tail,
+        _after(lambda state: edits.rank(state, saved=(1,))),
+        "rank 0 moved from 0 to 1 tokens of 'a', by job 0, which saves no prefix",
+    ),
+    BrokenStep(
+        "S11",
+        "a job moves the offset of another rank",
+        "lone_producer",
+        _runs_a_tail,
+        _after(lambda state: edits.rank(state, 1, saved=(1,))),
+        "rank 1 moved from 0 to 1 tokens of 'a', by job 0 of another request or rank",
+    ),
+    BrokenStep(
+        "S11",
+        "an offset moves although no job ran",
+        "lone_producer",
+        lambda step: isinstance(step.action, Execute),
+        _after(lambda state: edits.rank(state, saved=(1,))),
+        "rank 0 moved from 0 to 1 tokens of 'a', by execute(), which saves nothing",
+    ),
+    BrokenStep(
+        "S11",
+        "a reset moves an offset",
+        "resets",
+        _resets_with_something_saved,
+        _after(lambda state: edits.rank(state, saved=(0,))),
+        "rank 0 moved from 2 to 0 tokens of 'a', by reset",
     ),
     BrokenStep(
         "S13",

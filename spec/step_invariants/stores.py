@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cowtail.models import boundaries, peers
-from cowtail.models.actions import Action, Admit, Execute, LookUp, Reset, RunJob
+from cowtail.models.actions import Action, Admit, EndPass, Execute, LookUp, Reset, RunJob
 from cowtail.models.observations import Status
 from cowtail.models.scope import GroupKind, Lookup, Scope
 from cowtail.models.state import State, known_tokens
@@ -45,19 +45,39 @@ def offsets_are_durable(
     scope: Scope, before: State, action: Action, after: State, events: tuple[str, ...]
 ) -> str | None:
     """S11: see ``STEP_PROPERTIES``."""
-    if not isinstance(action, (RunJob, Execute, Reset)):
-        return None
-    present = {(entry.rank, entry.group, entry.prefix) for entry in after.store}
     for rank, (old, new) in enumerate(zip(before.ranks, after.ranks, strict=True)):
-        if old.saved == new.saved:
-            continue
         for index, (was, now) in enumerate(zip(old.saved, new.saved, strict=True)):
-            spec = scope.requests[index]
-            gone = _first_gap(scope, present, rank, spec.tokens, max(was, now))
-            if now > was and gone < now:
-                return f"rank {rank} moved to {now} tokens of {spec.name!r}, {gone} are stored"
-            if now < was and isinstance(action, RunJob) and gone >= was:
-                return f"rank {rank} fell back to {now} tokens of {spec.name!r}, all are stored"
+            if now == was:
+                continue
+            moved = (
+                f"rank {rank} moved from {was} to {now} tokens of {scope.requests[index].name!r}"
+            )
+            if isinstance(action, RunJob):
+                wrong = _not_by_a_save(scope, before, action, after, rank, index)
+            else:
+                told = isinstance(action, (EndPass, Execute))
+                wrong = None if told and not now else f"by {action}, which saves nothing"
+            if wrong:
+                return f"{moved}, {wrong}"
+    return None
+
+
+def _not_by_a_save(
+    scope: Scope, before: State, action: RunJob, after: State, rank: int, index: int
+) -> str | None:
+    """Return why a job of ``action`` must not have moved a rank's offset of a request."""
+    job = before.ranks[action.rank].queue[0]
+    if (rank, index) != (action.rank, job.request):
+        return f"by job {job.job} of another request or rank"
+    if not job.save_to:
+        return f"by job {job.job}, which saves no prefix"
+    was, now = before.ranks[rank].saved[index], after.ranks[rank].saved[index]
+    present = {(entry.rank, entry.group, entry.prefix) for entry in after.store}
+    stored = _first_gap(scope, present, rank, scope.requests[index].tokens, max(was, now))
+    if now > was and stored < now:
+        return f"and {stored} are stored"
+    if now < was and stored >= was:
+        return "and all are stored"
     return None
 
 
@@ -121,8 +141,8 @@ STEP_PROPERTIES: tuple[StepProperty, ...] = (
     StepProperty(
         "S11",
         "offsets are durable",
-        "A durable offset rises only over what is then in the store, and a job lowers it only "
-        "where something is gone.",
+        "A durable offset is moved by jobs that save a prefix, and forgotten with its request: it "
+        "rises only over what is then in the store, and falls only where something is gone.",
         "domain S11, R19, K08, K27",
         offsets_are_durable,
     ),

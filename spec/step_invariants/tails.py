@@ -1,9 +1,9 @@
-"""What must hold of every transition, about partial tails (T1, T3)."""
+"""What must hold of every transition, about partial tails and offers (T1, T3, T8, T9)."""
 
 from __future__ import annotations
 
 from cowtail.models import boundaries
-from cowtail.models.actions import Abort, Action, Extend, UpdateFromOutput
+from cowtail.models.actions import Abort, Action, EndPass, Extend, UpdateFromOutput
 from cowtail.models.observations import Status
 from cowtail.models.scope import STORE, Scope
 from cowtail.models.state import State, tokens_in_flight
@@ -61,6 +61,37 @@ def copies_offer_their_tail(
     return None
 
 
+def nothing_is_offered_of_the_preempted(
+    scope: Scope, before: State, action: Action, after: State, events: tuple[str, ...]
+) -> str | None:
+    """T8: see ``STEP_PROPERTIES``."""
+    if not isinstance(action, EndPass) or before.open_pass is None:
+        return None
+    preempted = {scope.requests[index].name for index in before.open_pass.preempted}
+    for offer in before.open_pass.offers:
+        if offer.request in preempted:
+            return (
+                f"block {offer.block} is offered as a state of {offer.request!r} at "
+                f"{offer.boundary}, and the pass has preempted that request"
+            )
+    return None
+
+
+def tails_leave_with_the_next_pass(
+    scope: Scope, before: State, action: Action, after: State, events: tuple[str, ...]
+) -> str | None:
+    """T9: see ``STEP_PROPERTIES``."""
+    if not isinstance(action, EndPass):
+        return None
+    shipped = {job.job for job in after.steps[-1].jobs}
+    for job in before.queued_tails:
+        if job.job not in shipped:
+            return f"the pass has ended, and the queued job {job.job} was not shipped with it"
+    if after.queued_tails:
+        return f"the pass has ended, and job {after.queued_tails[0].job} is still queued"
+    return None
+
+
 STEP_PROPERTIES: tuple[StepProperty, ...] = (
     StepProperty(
         "T1",
@@ -76,6 +107,21 @@ STEP_PROPERTIES: tuple[StepProperty, ...] = (
         "A request that goes past its registered tail has its copy offered, exactly once.",
         "R9, R15, R22",
         copies_offer_their_tail,
+    ),
+    StepProperty(
+        "T8",
+        "nothing is offered of the preempted",
+        "What a pass offers must hold its state after the pass's step: so nothing is offered of a "
+        "request that the pass preempts, whose chunk is withdrawn and whose blocks have gone back.",
+        "domain S7, domain S10",
+        nothing_is_offered_of_the_preempted,
+    ),
+    StepProperty(
+        "T9",
+        "tails leave with the next pass",
+        "What was queued at finish is shipped with the step of the next pass, and only once.",
+        "R6, R14",
+        tails_leave_with_the_next_pass,
     ),
 )
 """In the order in which they are judged."""

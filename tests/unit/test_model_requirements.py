@@ -74,9 +74,9 @@ class Run:
         return self.state.pool.ref_counts
 
 
-def at_the_boundary(role: Role = Role.BOTH) -> Run:
+def at_the_boundary(role: Role = Role.BOTH, scope: Scope = WORKED) -> Run:
     """Return a run in which 'a' has computed exactly 12 of 13 tokens: its tail is registered."""
-    run = Run(attrs.evolve(WORKED, role=role)).do(Submit("a"))
+    run = Run(attrs.evolve(scope, role=role)).do(Submit("a"))
     run.one_pass(Admit("a")).device()
     return run.one_pass(Extend("a")).device()
 
@@ -212,6 +212,17 @@ def test_r14_a_handoff_is_flushed_with_the_next_metadata() -> None:
     assert run.state.queued_tails == ()
 
 
+def test_r14_a_handoff_does_not_wait_for_another_job() -> None:
+    requests_ = (WORKED.requests[0], RequestSpec("b", "xy", max_tokens=9))
+    run = at_the_boundary(scope=attrs.evolve(WORKED, requests=requests_))
+    run.do(Submit("b")).one_pass(Admit("b")).device()
+    run.one_pass(Extend("b")).device().one_pass(Extend("b")).device().do(Abort("a"))
+    (job,) = run.effects.jobs
+    run.one_pass(Extend("b"))
+    assert run.effects.jobs == (job,)
+    assert run.state.queued_tails == ()
+
+
 def test_r15_the_copy_in_no_table_stays_pinned_until_its_job_is_complete() -> None:
     run = at_the_boundary().one_pass(Extend("a"))
     assert all(5 not in table.blocks for r in run.state.requests for table in r.tables)
@@ -219,12 +230,26 @@ def test_r15_the_copy_in_no_table_stays_pinned_until_its_job_is_complete() -> No
     assert 5 not in run.state.pool.free
 
 
-def test_r19_a_failed_tail_moves_no_offset() -> None:
+def test_r19_a_failed_save_moves_no_offset() -> None:
     scope = attrs.evolve(WORKED, max_failed_jobs=1)
     run = Run(scope).do(Submit("a")).one_pass(Admit("a")).device()
     run.do(RunJob(0, JobOutcome.FAILED), RunJob(1))
     assert [rank.saved[0] for rank in run.state.ranks] == [0, 8]
     assert {entry.rank for entry in run.state.store} == {1}
+
+
+@pytest.mark.parametrize("outcome", [JobOutcome.OK, JobOutcome.FAILED])
+def test_r19_a_tail_moves_no_offset_whether_it_is_put_or_fails(outcome: JobOutcome) -> None:
+    run = at_the_boundary(scope=attrs.evolve(WORKED, max_failed_jobs=1))
+    run.do(RunJob(0), RunJob(1), Abort("a"))
+    (tail,) = run.effects.jobs
+    run.one_pass().do(Execute())
+    assert [meta.job for meta in run.state.ranks[0].queue] == [tail.job]
+    before = run.state.ranks[0].saved
+    run.do(RunJob(0, outcome))
+    assert run.state.ranks[0].saved == before == (8, 0)
+    stored = {len(entry.prefix) for entry in run.state.store if entry.rank == 0}
+    assert stored == ({8, 12} if outcome is JobOutcome.OK else {8})
 
 
 def test_r22_all_of_it_holds_with_max_tokens_1() -> None:
