@@ -178,7 +178,7 @@ RULES: tuple[BrokenRule, ...] = (
     ),
     broken(
         "failed_tail_moves_the_offset",
-        "",
+        "K08",
         "A tail that could not be put moves the durable offset of normal saves.",
         "lone_producer",
         "S11",

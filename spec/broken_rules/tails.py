@@ -199,7 +199,7 @@ RULES: tuple[BrokenRule, ...] = (
     ),
     broken(
         "offers_not_drained",
-        "K24",
+        "",
         "A pass hands its offers over and leaves them there for the next pass.",
         "cow_decode",
         "S10",

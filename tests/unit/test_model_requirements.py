@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import attrs
 import pytest
 
-from cowtail.models import connector, lifecycle, requests
+from cowtail.models import connector, lifecycle, requests, tables
 from cowtail.models.actions import (
     Abort,
     Action,
@@ -139,6 +141,16 @@ def test_r3_and_r17_only_producers_hand_off(role: Role) -> None:
     run = at_the_boundary(role).do(Abort("a"))
     assert run.effects == Effects()
     assert run.state.pins == ()
+
+
+def test_r3_tails_are_finalized_before_blocks_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No state shows the order, because no window ends where a tail does: so it is called for."""
+    run, calls = at_the_boundary(), mock.Mock()
+    for module, name in ((requests, "finalize_tails"), (tables, "remove_skipped")):
+        calls.attach_mock(mock.Mock(wraps=getattr(module, name)), name)
+        monkeypatch.setattr(module, name, getattr(calls, name))
+    run.do(Abort("a"))
+    assert [call[0] for call in calls.mock_calls] == ["finalize_tails", "remove_skipped"]
 
 
 def test_r5_and_r6_pinned_at_once_and_released_by_the_last_rank() -> None:
