@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from cowtail.models import block_pool, boundaries, connector, reset, workers
+from cowtail.models import block_pool, boundaries, chunking, connector, reset, workers
 from cowtail.models.block_pool import Pool
-from cowtail.models.scope import Scope
+from cowtail.models.scope import RequestSpec, Scope
 from cowtail.models.state import DeviceStep, JobMeta, RankWorker, State
 from cowtail.models.transition import Transition
 from cowtail.spec.broken_rules.rule import BrokenRule, broken
@@ -14,6 +14,7 @@ from cowtail.spec.broken_rules.rule import BrokenRule, broken
 _receive_metadata = workers.receive_metadata
 _reset = reset.reset
 _margins = boundaries.margins
+_block_stops = chunking._block_stops
 
 
 def _companion_before_it_is_computed(
@@ -28,6 +29,17 @@ def _no_companion(scope: Scope, group: int, boundary: int, completed: int) -> in
 
 def _companion_for_everyone(scope: Scope, group: int, boundary: int, completed: int) -> int:
     return min(boundary + scope.hash_unit, completed)
+
+
+def _boundary_at_the_prompt_end(scope: Scope, tokens: int, unit: int) -> int:
+    return tokens // unit * unit - (unit if boundaries.drops(scope) else 0)
+
+
+def _no_stop_at_the_tail(
+    scope: Scope, spec: RequestSpec, known: int, start: int, block: int
+) -> list[int]:
+    stops = _block_stops(scope, spec, known, start, block)
+    return [stop for stop in stops if stop % block == 0]
 
 
 def _offset_never_falls(scope: Scope, state: State, rank: int, job: JobMeta) -> int:
@@ -54,6 +66,22 @@ def _store_stays(state: State) -> State:
 
 
 RULES: tuple[BrokenRule, ...] = (
+    broken(
+        "boundary_at_the_prompt_end",
+        "K11",
+        "The state is kept where a prompt of whole units ends; a lookup never asks for it there.",
+        "many_groups",
+        "L6",
+        (boundaries, "checkpoint", _boundary_at_the_prompt_end),
+    ),
+    broken(
+        "no_stop_at_the_tail",
+        "",
+        "Prefill stops at the boundaries of blocks only, and no state is kept within one.",
+        "many_groups",
+        "L6",
+        (chunking, "_block_stops", _no_stop_at_the_tail),
+    ),
     broken(
         "companion_before_it_is_computed",
         "K14",
