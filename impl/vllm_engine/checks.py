@@ -162,7 +162,7 @@ def resets_forget(session: Session) -> str | None:
 
 def nothing_is_left(session: Session) -> str | None:
     """L2: when all is drained, no manager or connector remembers anything; all blocks are free."""
-    left = session.view.leftovers()
+    left = session.view.leftovers(rank.worker for rank in session.ranks)
     if session.lookup.has_lookups:
         left.append("the connector's lookups have questions or answers left")
     if left:

@@ -8,47 +8,15 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import attrs
 
+from cowtail.impl.vllm_engine.remembered import places_of
 from cowtail.impl.vllm_engine.surface import surface
 
 _Read = TypeVar("_Read")
-
-_MANAGER_LEFTOVERS = (
-    "req_to_blocks",
-    "num_cached_block",
-    "_partial_hit_reqs",
-    "_pending_cow_copies",
-    "_pending_boundary_state_offloads",
-    "last_state_block_idx",
-    "_num_retired_blocks",
-    "_allocated_block_reqs",
-    "_checkpoints",
-    "_producer_partial_tail_reqs",
-)
-_CONNECTOR_LEFTOVERS = (
-    "load_specs",
-    "_request_trackers",
-    "_unfinished_requests",
-    "_unfinished_request_ids",
-    "_finished_partial_tail_metas",
-    "_pinned_saves",
-)
-_SCHEDULER_LEFTOVERS = (
-    "requests",
-    "running",
-    "waiting",
-    "kv_holding_waiting",
-    "skipped_waiting",
-    "deferred_waiting",
-    "deferred_frees",
-    "finished_recving_kv_req_ids",
-    "failed_recving_kv_req_ids",
-    "_inflight_prefills",
-)
 
 
 def _read_once(read: Callable[[View], _Read]) -> Callable[[View], _Read]:
@@ -234,22 +202,7 @@ class View:
         """Whether blocks are reserved for a request as for a prefill in flight."""
         return request in self._scheduler._inflight_prefills
 
-    def leftovers(self) -> list[str]:
-        """Return what is not empty in scheduler, managers and connector, one line each."""
-        lines = []
-        places: list[tuple[str, Any, tuple[str, ...]]] = []
-        places.append(("scheduler", self._scheduler, _SCHEDULER_LEFTOVERS))
-        places += [(type(m).__name__, m, _MANAGER_LEFTOVERS) for m in self._managers]
-        places.append(("connector", self._connector, _CONNECTOR_LEFTOVERS))
-        for where, owner, names in places:
-            for name in names:
-                left = getattr(owner, name, None)
-                if left:
-                    lines.append(f"{where}.{name} still has {_shown(left)}")
-        return lines
-
-
-def _shown(left: Any) -> str:
-    if isinstance(left, set):
-        return ", ".join(sorted(str(getattr(item, "request_id", item)) for item in left))
-    return ", ".join(str(getattr(item, "request_id", item)) for item in left)
+    def leftovers(self, workers: Iterable[Any] = ()) -> list[str]:
+        """Return what is not empty in scheduler, managers and connector, and in the ranks'."""
+        places = places_of(self._scheduler, workers)
+        return [line for place in places for line in place.left_behind()]
