@@ -242,5 +242,11 @@ def is_empty(left: Any, *, counts: bool = False) -> bool:
 
 def _shown(left: Any) -> str:
     items: list[Any] = list(left.queue if isinstance(left, queue.Queue) else left)
-    shown = [str(getattr(item, "request_id", item)) for item in items]
+    shown = [_name_of(item) for item in items]
     return ", ".join(sorted(shown) if isinstance(left, set) else shown)
+
+
+def _name_of(item: Any) -> str:
+    if isinstance(item, bytes):  # a key: its hash and its group
+        return f"a key of group {int.from_bytes(item[-4:], 'big')}"
+    return str(getattr(item, "request_id", item))

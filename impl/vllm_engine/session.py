@@ -32,6 +32,7 @@ from cowtail.impl.vllm_engine.build import build, build_request
 from cowtail.impl.vllm_engine.checks import QUIESCENCE, Violation, check
 from cowtail.impl.vllm_engine.config import EngineConfig, RunLoad
 from cowtail.impl.vllm_engine.device import NULL_BLOCK, Device, why_not_under_key
+from cowtail.impl.vllm_engine.draining import DRAIN_BOUND, OF_RANKS, run_to_end
 from cowtail.impl.vllm_engine.ledger import Ledger, Step
 from cowtail.impl.vllm_engine.memory import Memory, show
 from cowtail.impl.vllm_engine.promises import PROMISES
@@ -56,13 +57,7 @@ from cowtail.models.actions import (
 )
 from cowtail.models.scope import Role
 
-DRAIN_BOUND = 2000
-"""The most actions that a drain may take before it is reported as not reaching quiescence."""
-EMPTY_PASS_BOUND = 20
-"""The most passes in a row that may schedule nothing, in a drain, with every rank idle."""
-_OF_RANKS = (RunJob, RunLoad, Report, LookUp)
-"""What ranks do, or answer."""
-_ASIDE = (*_OF_RANKS, Evict, Execute)
+_ASIDE = (*OF_RANKS, Evict, Execute)
 """What reaches device, ranks and store only: nothing of the scheduler, nor of its connector."""
 _RESET_REFUSED = "Failed to reset KV cache even when all the running requests"
 """How the complaint of a reset begins that preempted what ran, and found blocks held still."""
@@ -123,6 +118,7 @@ class Session:
         """
         self.config = config
         self.unchecked = frozenset(unchecked)
+        self._found = None if store is None else store.copy()
         self.store = Store() if store is None else store
         self.prefixes = self.store.prefixes
         if config.stored:
@@ -433,52 +429,22 @@ class Session:
     # Draining
 
     def drain(self, bound: int = DRAIN_BOUND) -> None:
-        """Let everything run to its end, in at most ``bound`` actions; check L2, L6 and R29.
+        """Let everything run to its end; check L2, and what is promised at rest.
 
-        Raises Violation if a property fails on the way, or if the bound is not enough.
+        ``bound`` is on actions; a drain that meets it is replayed with twice as many, see
+        ``draining.py``. Raises Violation if a property fails on the way, or no end is reached.
         """
         self.drain_began = len(self.actions)
-        empty_passes = 0
-        for _ in range(bound):
-            if self.is_quiescent or empty_passes > EMPTY_PASS_BOUND:
-                break
-            action = self._next_to_drain()
-            self.do(action)
-            if not isinstance(action, SchedulePass | Execute | UpdateFromOutput) or any(
-                step.scheduled.num_scheduled_tokens for step in self.steps
-            ):
-                empty_passes = 0
-            elif isinstance(action, SchedulePass):
-                empty_passes += 1
-        if not self.is_quiescent:
-            after = f"{len(self.actions) - self.drain_began} actions (bound {bound})"
-            if empty_passes > EMPTY_PASS_BOUND:
-                after += f", the last {empty_passes} passes empty (bound {EMPTY_PASS_BOUND})"
-            raise Violation(
-                "L2", f"not quiescent after {after}: {'; '.join(self.view.leftovers())}"
-            )
+        run_to_end(self, bound)
         for prop in (QUIESCENCE, *PROMISES):
             if prop.identifier not in self.unchecked and (why := prop.why_not(self)) is not None:
                 raise Violation(prop.identifier, why)
 
-    def _next_to_drain(self) -> Action:
-        """Return the next action of a fair environment: ranks first, then device, then passes."""
-        for action in self.choices():
-            if isinstance(action, _OF_RANKS) and not _fails(action):
-                return action
-        for action in (UpdateConnectorOutput(), UpdateFromOutput(), Execute()):
-            if self.why_not(action) is None:
-                return action
-        return SchedulePass()
-
-
-def _fails(action: Action) -> bool:
-    match action:
-        case RunJob(_, outcome):
-            return outcome is JobOutcome.FAILED
-        case RunLoad(_, failed) | LookUp(_, failed):
-            return failed
-    return False
+    def again(self, *, unchecked: Collection[str]) -> Session:
+        """Return a new session on what this one began with, without a watcher."""
+        store = None if self._found is None else self._found.copy()
+        with watched_by(lambda _: None):
+            return Session(self.config, store, unchecked=unchecked)
 
 
 def _place(error: Exception) -> str:

@@ -42,6 +42,12 @@ class Store:
         self.prefixes: dict[bytes, str] = {}
         self.wrong: list[str] = []
 
+    def copy(self) -> Store:
+        """Return a store that holds the same, and is filled and emptied by itself."""
+        copied = Store()
+        copied.values, copied.prefixes = dict(self.values), dict(self.prefixes)
+        return copied
+
     def entries(self) -> Iterator[tuple[str, Entry]]:
         """Yield every key with what it says."""
         for key in self.values:

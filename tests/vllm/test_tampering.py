@@ -324,8 +324,8 @@ def test_l2_fires_when_a_lookup_is_left(session: Session, monkeypatch: pytest.Mo
 
 def test_l2_names_the_bound_when_a_drain_does_not_end(session: Session) -> None:
     session.do(Submit("a"))
-    with pytest.raises(Violation, match=r"L2: not quiescent after 7 actions \(bound 7\)"):
-        session.drain(bound=7)
+    with pytest.raises(Violation, match=r"L2: not quiescent after 4 actions \(bound 4\)"):
+        session.drain(bound=4)
 
 
 def test_an_assertion_of_vllm_itself_is_a_violation_with_its_place(
