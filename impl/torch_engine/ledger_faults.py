@@ -21,8 +21,8 @@ class UnpinsAtPreemption(PinLedger):
 class NumbersJobsPerLife(PinLedger):
     """Jobs are told apart by request and ordinal, and ordinals start again with every life.
 
-    A job of the next life takes the place of one that is still out, and a report for the old
-    one counts for the new.
+    A report of a job of the life before counts for the job of the next life that has its name:
+    that one is released before every rank has read it, and the pin of the other stays for ever.
     """
 
     def __init__(self, pool: BlockPool, num_ranks: int) -> None:
@@ -36,12 +36,11 @@ class NumbersJobsPerLife(PinLedger):
         name = (request.name, self._ordinals[request.name])
         self._ordinals[request.name] += 1
         self._names[job] = name
-        self.entries.pop(self._current.get(name, -1), None)
         self._current[name] = job
         super().pin(job, request, blocks)
 
     def find(self, job: int) -> PinEntry | None:
-        """Return whatever has the job's name now."""
+        """Return the entry of the job that has this job's name now."""
         name = self._names.get(job)
         return None if name is None else super().find(self._current[name])
 
