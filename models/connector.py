@@ -202,16 +202,14 @@ def tail_end(scope: Scope, group: int, boundary: int, completed: int) -> int:
     """Return up to where a group is stored for a lookup at ``boundary``; 0 for not at all (R26).
 
     An EAGLE group is probed one margin further, and stored as far once that is computed (R25).
-    Until then a boundary inside a block is covered exactly, and one between blocks by the normal
-    save, if at all: no companion.
+    Until then the boundary is inside a block of some Mamba group, or nothing would be stored
+    beside a state: it is covered exactly, without a companion.
     """
     end = boundary + boundaries.margins(scope)[group]
     if end <= completed:
         return end
-    block = boundaries.chunk_block_size(scope)
-    assert block is not None, "a replay boundary is looked up where states are kept"
     through = scope.behaviours.tail_without_companion
-    return boundary if through and boundary % block and boundary <= completed else 0
+    return boundary if through and boundary <= completed else 0
 
 
 def emit_job(scope: Scope, state: State, save: SaveRequest) -> tuple[State, JobMeta | None]:

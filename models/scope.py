@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import enum
 import math
+from functools import lru_cache
+from types import UnionType
+from typing import get_args, get_origin, get_type_hints
 
 import attrs
 
@@ -213,9 +216,29 @@ class Scope:
 
     def __attrs_post_init__(self) -> None:
         """Refuse constants that contradict one another (domain.md b, A22)."""
+        self._require_types()
         self._require_sizes()
         self._require_requests()
         self._require_connectors()
+
+    def _require_types(self) -> None:
+        """Refuse values of another type: rules ask what a constant is, not what it equals."""
+        self._require_types_of(self)
+        parts: tuple[Group | RequestSpec | Child, ...]
+        parts = (*self.groups, *self.requests, *self.children)
+        for part in parts:
+            self._require_types_of(part)
+
+    @staticmethod
+    def _require_types_of(part: Scope | Group | RequestSpec | Child) -> None:
+        kind: type = type(part)
+        for name, types in _types_of(kind):
+            value = getattr(part, name)
+            if type(value) not in types:
+                raise ValueError(
+                    f"{name}={value!r}: must be {_article(types[0].__name__)}, not "
+                    f"{_article(type(value).__name__)}; convert it"
+                )
 
     def _require_sizes(self) -> None:
         if not self.groups:
@@ -337,3 +360,15 @@ class Scope:
         raise ValueError(
             f"request {request_name!r}: not in scope {self.name!r}; use one of {known}"
         )
+
+
+@lru_cache
+def _types_of(kind: type) -> tuple[tuple[str, tuple[type, ...]], ...]:
+    """Return the fields of a class, each with the types that its values may have."""
+    hints = get_type_hints(kind)
+    alternatives = {n: get_args(h) if isinstance(h, UnionType) else (h,) for n, h in hints.items()}
+    return tuple((n, tuple(get_origin(t) or t for t in types)) for n, types in alternatives.items())
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

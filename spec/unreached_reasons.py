@@ -97,6 +97,7 @@ REASONS: tuple[Reason, ...] = (
         "Named scopes are valid, and name their requests rightly; unit tests refuse bad ones.",
         (
             Place("scope.Scope._require_*"),
+            Place("scope._article"),
             Place("scope.Scope.index"),
         ),
     ),
@@ -178,7 +179,7 @@ REASONS: tuple[Reason, ...] = (
         (
             Place(
                 "connector.tail_end",
-                "boundary if through and boundary % block and (boundary <= completed) else 0",
+                "boundary if through and boundary <= completed else 0",
                 "false",
             ),
         ),

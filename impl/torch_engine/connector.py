@@ -270,14 +270,14 @@ class StoreConnector(Connector):
     def proof_end(self, group: int, boundary: int, completed: int) -> int:
         """Return how far a group is stored for a hit on ``boundary``; 0: not at all (R25, R26).
 
-        Up to the margin that lookups will drop, if that is computed. If not, up to a boundary
-        inside a block: where a block ends at it, the normal save stores that.
+        Up to the margin that lookups will drop, if that is computed. If not, up to the boundary:
+        a save that comes before its proof has a state inside a block, whatever other groups'
+        blocks end there.
         """
         proof = boundary + self.layout.margin(group)
         if proof <= completed:
             return proof
-        inside = self.layout.chunk_block is not None and boundary % self.layout.chunk_block != 0
-        return boundary if inside and boundary <= completed else 0
+        return boundary if boundary <= completed else 0
 
     def tail_positions(self, start: int, boundary: int, block_size: int) -> range:
         """Return the positions of the blocks from ``start`` to ``boundary``, a partial one too."""

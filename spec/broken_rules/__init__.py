@@ -29,8 +29,6 @@ __all__ = [
     "broken_rules_named",
 ]
 
-_THEMES = (tails, jobs, blocks, caches, stores, loads)
-
 BROKEN_RULES: dict[str, BrokenRule] = {
     rule.name: rule
     for theme in (tails, jobs, blocks, caches, stores, loads)

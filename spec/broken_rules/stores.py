@@ -14,6 +14,7 @@ from cowtail.spec.broken_rules.rule import BrokenRule, broken
 _receive_metadata = workers.receive_metadata
 _reset = reset.reset
 _margins = boundaries.margins
+_tail_end = connector.tail_end
 _block_stops = chunking._block_stops
 
 
@@ -25,6 +26,12 @@ def _companion_before_it_is_computed(
 
 def _no_companion(scope: Scope, group: int, boundary: int, completed: int) -> int:
     return boundary
+
+
+def _nothing_where_some_block_ends(scope: Scope, group: int, boundary: int, completed: int) -> int:
+    end = _tail_end(scope, group, boundary, completed)
+    chunks = boundaries.chunk_block_size(scope) or 1
+    return 0 if end == boundary and boundary % chunks == 0 else end
 
 
 def _companion_for_everyone(scope: Scope, group: int, boundary: int, completed: int) -> int:
@@ -97,6 +104,14 @@ RULES: tuple[BrokenRule, ...] = (
         "eagle_orphan",
         "L6",
         (connector, "tail_end", _no_companion),
+    ),
+    broken(
+        "nothing_where_some_block_ends",
+        "",
+        "A state is stored without attention where another group's block ends, companion pending.",
+        "eagle_two_sizes",
+        "S12",
+        (connector, "tail_end", _nothing_where_some_block_ends),
     ),
     broken(
         "companion_for_everyone",

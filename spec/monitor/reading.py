@@ -104,6 +104,10 @@ def parse(line: str, number: int) -> Event:
 
 def parse_header(line: str) -> Header:
     """Return the header of a log. Raises LogError or NotFollowed."""
+    if not line:
+        raise LogError(
+            "empty: a log begins with its header; nothing was recorded, or not here (COWTAIL_LOG)"
+        )
     try:
         value = json.loads(line)
     except ValueError as error:

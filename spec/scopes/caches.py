@@ -333,6 +333,17 @@ WITHDRAWN_OFFERS = Scope(
 )
 """A withdrawn chunk had states to offer: nothing of them reaches the store."""
 
+EAGLE_TWO_SIZES = Scope(
+    name="eagle_two_sizes",
+    groups=(full_attention(2, eagle=True), mamba(2), mamba(4)),
+    hash_unit=1,
+    num_blocks=20,
+    requests=(RequestSpec("a", "abcdefg"),),
+    role=Role.PRODUCER,
+    num_ranks=1,
+)
+"""The boundary ends a block of one group of states and is inside a block of another (R26)."""
+
 EAGLE_SIBLINGS = Scope(
     name="eagle_siblings",
     groups=(full_attention(2, eagle=True), full_attention(2), mamba(2)),
@@ -351,6 +362,7 @@ SCOPES: tuple[Scope, ...] = (
     EAGLE_PAIR,
     EAGLE_ORPHAN,
     EAGLE_COARSE,
+    EAGLE_TWO_SIZES,
     EAGLE_SIBLINGS,
     MANY_GROUPS,
     DRAFTS,

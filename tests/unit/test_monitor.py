@@ -160,6 +160,11 @@ class TestMalformed:
         with pytest.raises(LogError, match='line 1: a log begins with "event": "log"'):
             Monitor('{"event":"free","blocks":[]}')
 
+    def test_empty(self, tmp_path: Path) -> None:
+        (tmp_path / "log").touch()
+        with pytest.raises(LogError, match="empty: a log begins with its header"):
+            check_log(str(tmp_path / "log"))
+
     def test_nothing_follows_the_end(self) -> None:
         monitor = Monitor(lines_of("tail_by_copy")[0])
         monitor.feed('{"event":"end"}')
