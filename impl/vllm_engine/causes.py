@@ -180,6 +180,7 @@ def _event(action: Action) -> str:
 _INCIDENTAL = (
     "requests",
     "stored",
+    "peer_requests",
     "num_blocks",
     "num_ranks",
     "token_budget",
@@ -258,7 +259,7 @@ def _shows(failure: Failure, config: EngineConfig) -> bool:
     changed = {
         field.name: getattr(config, field.name)
         for field in attrs.fields(EngineConfig)
-        if field.name not in ("requests", "stored", "num_blocks", "num_ranks")
+        if field.name not in ("requests", "stored", "peer_requests", "num_blocks", "num_ranks")
     }
     try:
         with_features = attrs.evolve(failure.config, **changed)

@@ -160,6 +160,11 @@ def resets_forget(session: Session) -> str | None:
     return next(iter(session.ledger.wrong_resets), None)
 
 
+def lookups_find_what_is_stored(session: Session) -> str | None:
+    """S12: a lookup finds all that the store holds for every group on every rank, and no more."""
+    return next(iter(session.ledger.wrong_lookups), None)
+
+
 def nothing_is_left(session: Session) -> str | None:
     """L2: when all is drained, no manager or connector remembers anything; all blocks are free."""
     left = session.view.leftovers(rank.worker for rank in session.ranks)
@@ -211,6 +216,7 @@ SAFETY: tuple[Property, ...] = (
     property_of("R9, domain.md S10", handed_off_at_most_once),
     property_of("R9, domain.md S10", markers_are_of_live_tails, of_scheduler=True),
     property_of("domain.md S13, S14", resets_forget),
+    property_of("R23, R28, R29, domain.md S4, S12", lookups_find_what_is_stored),
 )
 """What is checked after every action, in this order."""
 

@@ -15,7 +15,14 @@ from typing import ClassVar
 
 import attrs
 
-from cowtail.models.actions import ACTIONS, Action
+from cowtail.models.actions import (
+    ACTIONS,
+    Action,
+    Execute,
+    SchedulePass,
+    UpdateConnectorOutput,
+    UpdateFromOutput,
+)
 from cowtail.models.scope import GroupKind, Policy, RequestSpec, Role, Scope
 
 TRANSFER_FAILED = -800
@@ -38,7 +45,27 @@ class RunLoad(Action):
     failed: bool = False
 
 
-ENGINE_ACTIONS: tuple[type[Action], ...] = (*ACTIONS, RunLoad)
+@attrs.frozen(repr=False)
+class OfPeer(Action):
+    """The second engine does ``what``: a pass, its execution, or the processing of its output.
+
+    Raises ValueError for anything else.
+    """
+
+    name: ClassVar[str] = "peer"
+    what: str
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse what is no pass, nor what comes of one."""
+        if self.what not in _OF_PASSES:
+            raise ValueError(f"what={self.what!r}: use one of {', '.join(_OF_PASSES)}")
+
+
+_OF_PASSES = tuple(
+    kind.name for kind in (SchedulePass, Execute, UpdateFromOutput, UpdateConnectorOutput)
+)
+
+ENGINE_ACTIONS: tuple[type[Action], ...] = (*ACTIONS, RunLoad, OfPeer)
 """Every kind of action that a list of actions for this engine may hold."""
 
 
@@ -56,7 +83,8 @@ class EngineConfig:
     a resumed request is announced as a new one, to "v1" as a cached one. ``lookup_async``: lookups
     in the store are answered later. ``shared_prefix_checkpoints``: chunks also end inside a block,
     where a sibling's hit ended. ``max_evictions`` and ``max_resets`` say how many store entries are
-    evicted, and how often caches are reset.
+    evicted, and how often caches are reset. ``peer_requests``: a second live engine of the same
+    sizes, in role ``peer_role``, shares the store and serves these.
 
     Raises ValueError, naming the value, the rule and the fix, when the sizes do not fit.
     """
@@ -81,6 +109,8 @@ class EngineConfig:
     shared_prefix_checkpoints: bool = False
     max_evictions: int = 0
     max_resets: int = 0
+    peer_requests: tuple[RequestSpec, ...] = ()
+    peer_role: Role = Role.BOTH
 
     def __attrs_post_init__(self) -> None:
         """Refuse what vLLM would refuse later and less clearly."""
@@ -111,12 +141,12 @@ class EngineConfig:
         for name in ("max_evictions", "max_resets"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)}: must be 0 or more; raise it")
-        if self.role is Role.NONE:
+        if Role.NONE in (self.role, self.peer_role):
             raise ValueError("role=none: this engine drives a connector; use producer or both")
-        names = [request.name for request in self.requests]
+        names = [request.name for request in (*self.requests, *self.peer_requests)]
         if len(set(names)) != len(names):
             raise ValueError(f"request names {names}: must differ; rename one")
-        for request in self.requests:
+        for request in (*self.requests, *self.peer_requests):
             needed = self.blocks_for(request)
             if self.num_blocks - 1 < needed:
                 raise ValueError(
@@ -137,7 +167,31 @@ class EngineConfig:
     @property
     def longest(self) -> int:
         """Tokens of the longest request, output included."""
-        return max((len(r.tokens) for r in (*self.requests, *self.stored)), default=1)
+        requests = (*self.requests, *self.stored, *self.peer_requests)
+        return max((len(request.tokens) for request in requests), default=1)
+
+    @property
+    def peer(self) -> EngineConfig | None:
+        """The configuration of the second engine; None if there is none.
+
+        Evictions and resets are left to the first.
+        """
+        if not self.peer_requests:
+            return None
+        return attrs.evolve(
+            self,
+            requests=self.peer_requests,
+            role=self.peer_role,
+            stored=(),
+            peer_requests=(),
+            max_evictions=0,
+            max_resets=0,
+        )
+
+    @property
+    def num_numbered_ranks(self) -> int:
+        """How many ranks actions can name, those of a second engine included."""
+        return self.num_ranks * (2 if self.peer_requests else 1)
 
     def blocks_for(self, request: RequestSpec) -> int:
         """Return the most blocks that ``request`` holds at once, running alone.
@@ -149,10 +203,11 @@ class EngineConfig:
 
     def request(self, name: str) -> RequestSpec:
         """Return a request by name. Raises ValueError with the known names."""
-        for request in self.requests:
+        requests = (*self.requests, *self.peer_requests)
+        for request in requests:
             if request.name == name:
                 return request
-        known = ", ".join(request.name for request in self.requests)
+        known = ", ".join(request.name for request in requests)
         raise ValueError(f"request {name!r}: not in this configuration; use one of {known}")
 
 

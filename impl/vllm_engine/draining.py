@@ -17,6 +17,7 @@ import attrs
 
 from cowtail.impl.vllm_engine.checks import SAFETY, Violation
 from cowtail.impl.vllm_engine.config import RunLoad
+from cowtail.impl.vllm_engine.pair import as_written
 from cowtail.impl.vllm_engine.whole_state import whole_state
 from cowtail.models.actions import (
     Action,
@@ -67,13 +68,14 @@ class Drain:
             if self.actions >= self.bound or self.empty_passes > self.empty_bound:
                 return False
             action = self._next()
-            if isinstance(action, SchedulePass):
+            engine, taken = session.engine_of(action)
+            if isinstance(taken, SchedulePass):
                 self._look(compare_after)
             session.do(action)
             self.actions += 1
-            if self._progressed(action):
+            if _progressed(engine, taken):
                 self.empty_passes = 0
-            elif isinstance(action, SchedulePass):
+            elif isinstance(taken, SchedulePass):
                 self.empty_passes += 1
         return True
 
@@ -82,18 +84,16 @@ class Drain:
         for action in self.session.choices():
             if isinstance(action, OF_RANKS) and not _fails(action):
                 return action
-        for action in (UpdateConnectorOutput(), UpdateFromOutput(), Execute()):
-            if self.session.why_not(action) is None:
-                return action
-        return SchedulePass()
-
-    def _progressed(self, action: Action) -> bool:
-        if not isinstance(action, SchedulePass | Execute | UpdateFromOutput):
-            return True
-        return any(step.scheduled.num_scheduled_tokens for step in self.session.steps)
+        engine = stuck(self.session)
+        for action in (UpdateConnectorOutput(), UpdateFromOutput(), Execute(), SchedulePass()):
+            if engine.why_not(action) is None:
+                break
+        return action if engine is self.session else as_written(self.session.config, action)
 
     def _look(self, compare_after: int | None) -> None:
-        if compare_after is None or self.actions < compare_after or self.session.steps:
+        if compare_after is None or self.actions < compare_after:
+            return
+        if any(engine.steps for engine in self.session.engines):
             return
         state = whole_state(self.session)
         if self.recurs_after is None and state in self._seen:
@@ -105,6 +105,17 @@ class Drain:
         if self.empty_passes > self.empty_bound:
             text += f", the last {self.empty_passes} passes empty (bound {self.empty_bound})"
         return text
+
+
+def stuck(session: Session) -> Session:
+    """Return the first engine of a session that is not at rest; the session's own if all are."""
+    return next((each for each in session.engines if not each.is_quiescent_itself), session)
+
+
+def _progressed(engine: Session, action: Action) -> bool:
+    if not isinstance(action, SchedulePass | Execute | UpdateFromOutput):
+        return True
+    return any(step.scheduled.num_scheduled_tokens for step in engine.steps)
 
 
 def run_to_end(session: Session, bound: int = DRAIN_BOUND) -> None:
@@ -129,7 +140,8 @@ def run_to_end(session: Session, bound: int = DRAIN_BOUND) -> None:
         beyond = f"replayed, neither after {replayed}"
     if replayed.recurs_after is not None:
         beyond += f"; its whole state comes again every {replayed.recurs_after} actions, for ever"
-    left = "; ".join(session.view.leftovers(rank.worker for rank in session.ranks))
+    session.blamed = stuck(session)
+    left = "; ".join(session.blamed.view.leftovers(each.worker for each in session.blamed.ranks))
     raise Violation("L2", f"not quiescent after {first}; {beyond}: {left}")
 
 

@@ -77,6 +77,7 @@ def draw_config(rng: random.Random) -> EngineConfig:
         for request in requests
         if rng.random() < 0.25
     )
+    peers = _draw_peer(rng, requests) if rng.random() < 0.2 else ()
     steps = rng.choice((1, 2))
     lcm = math.lcm(attention, states)
     can_checkpoint = surface().release.shared_prefix_checkpoint is not None
@@ -100,10 +101,19 @@ def draw_config(rng: random.Random) -> EngineConfig:
         shared_prefix_checkpoints=can_checkpoint and rng.random() < 0.3,
         max_evictions=rng.choice((0, 0, 1, 3)),
         max_resets=rng.choice((0, 0, 1, 3)),
+        peer_requests=peers,
+        peer_role=rng.choice((Role.PRODUCER, Role.BOTH, Role.CONSUMER)),
     )
-    least = max(config.blocks_for(request) for request in requests) + 1
-    ample = sum(config.blocks_for(request) for request in requests) + 8
+    needed = [config.blocks_for(request) for request in (*requests, *peers)]
+    least = max(needed) + 1
+    ample = sum(needed) + 8
     return attrs.evolve(config, num_blocks=rng.choice((least, least + 2, least + 5, ample)))
+
+
+def _draw_peer(rng: random.Random, requests: Sequence[RequestSpec]) -> tuple[RequestSpec, ...]:
+    """Draw what a second engine serves: prompts of the first, so that each can load the other's."""
+    names = "vwxyz"[: rng.randint(1, 3)]
+    return tuple(attrs.evolve(rng.choice(requests), name=name) for name in names)
 
 
 def _draw_request(
@@ -135,6 +145,7 @@ def weight_of(action: Action, session: Session, weights: dict[str, float]) -> fl
     Failures have a weight of their own; so do aborts of a request that sits at its boundary with
     nothing in flight, which chance alone would hardly ever hit.
     """
+    session, action = session.engine_of(action)
     weight = weights[action.name]
     match action:
         case RunJob(_, JobOutcome.FAILED) | RunLoad(_, True) | LookUp(_, True):

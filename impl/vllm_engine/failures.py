@@ -61,7 +61,9 @@ class Failure:
         """What this failure has in common with others of its cause."""
         if self.known is not None:
             return Signature("", self.known)
-        names = [request.name for request in (*self.config.requests, *self.config.stored)]
+        config = self.config
+        requests = (*config.requests, *config.stored, *config.peer_requests)
+        names = [request.name for request in requests]
         return Signature(self.identifier, abstract(self.reason, names))
 
 
@@ -123,7 +125,7 @@ def failure_of(
     episode: int | None = None,
 ) -> Failure:
     """Return a violation as a failure, recognized if it is known."""
-    known = known_finding(session, violation)
+    known = known_finding(session.blamed, violation)
     return Failure(
         identifier=violation.identifier,
         reason=violation.reason,

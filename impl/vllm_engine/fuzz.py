@@ -118,7 +118,7 @@ def fuzz(
                 break
             session, failure = run_numbered_episode(seed, done, config)
             done += 1
-            statistics.update(session.statistics)
+            statistics.update(session.all_statistics)
             configurations.update(traits_of(session.config))
             num_actions += len(session.actions)
             if failure is not None:
@@ -161,10 +161,11 @@ def traits_of(config: EngineConfig) -> list[str]:
     traits = [
         f"{field.name}={_shown(getattr(config, field.name))}"
         for field in attrs.fields(EngineConfig)
-        if field.name not in ("requests", "stored", "num_blocks")
+        if field.name not in ("requests", "stored", "num_blocks", "peer_requests", "peer_role")
     ]
     traits.append(f"requests={len(config.requests)}")
     traits.append(f"stored={len(config.stored)}")
+    traits.append(f"peer={config.peer_role.value if config.peer_requests else 'none'}")
     traits.append("pool=tight" if config.num_blocks < needed else "pool=ample")
     return traits
 

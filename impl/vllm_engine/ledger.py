@@ -53,11 +53,12 @@ class BoundaryPut:
 class Ledger:
     """What the properties need to know beside the engine itself.
 
-    ``wrong_handoffs``, ``repeated_handoffs``, ``racing_loads`` and ``wrong_resets`` say what was
-    wrong when it was seen (S7, S10, V6, S13 and S14); ``keys_of_preempted`` are the keys that a
-    pass registered for requests that it preempted; ``resumed_at_once`` are the requests that a
-    reset preempted, and that the next pass, the one that tells the connector of it, scheduled
-    again; ``jobs`` are all store jobs so far; ``statistics`` counts events.
+    ``wrong_handoffs``, ``repeated_handoffs``, ``racing_loads``, ``wrong_resets`` and
+    ``wrong_lookups`` say what was wrong when it was seen (S7, S10, V6, S13 and S14, S12);
+    ``keys_of_preempted`` are the keys that a pass registered for requests that it preempted;
+    ``resumed_at_once`` are the requests that a reset preempted, and that the next pass, the one
+    that tells the connector of it, scheduled again; ``jobs`` are all store jobs so far;
+    ``statistics`` counts events.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Ledger:
         self.repeated_handoffs: list[str] = []
         self.racing_loads: list[str] = []
         self.wrong_resets: list[str] = []
+        self.wrong_lookups: list[str] = []
         self.keys_of_preempted: set[bytes] = set()
         self.resumed_at_once: set[str] = set()
         self.statistics: Counter[str] = Counter()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from cowtail.impl.vllm_engine.checks import QUIESCENCE, SAFETY, Property, property_of
-from cowtail.impl.vllm_engine.config import RunLoad
+from cowtail.impl.vllm_engine.config import OfPeer, RunLoad
 from cowtail.models.actions import (
     Execute,
     LookUp,
@@ -48,6 +48,7 @@ _BLAMELESS = frozenset(
         RunLoad,
         Report,
         LookUp,
+        OfPeer,
     )
 )
 """The actions after which a miss has no excuse, as long as none of them failed."""
@@ -101,12 +102,12 @@ def _first_miss(session: Session, more: str) -> str | None:
 
 def _owed(session: Session) -> Iterator[tuple[str, str]]:
     """Yield the name and prompt of each request whose boundary must be in the store."""
-    statistics = session.statistics
     if session.config.role not in (Role.PRODUCER, Role.BOTH):
         return
-    if any(statistics[event] for event in _EXCUSES):
+    if any(engine.statistics[event] for engine in session.engines for event in _EXCUSES):
         return
-    if any(action.name not in _BLAMELESS for action in session.actions):
+    actions = [action for engine in session.engines for action in engine.actions]
+    if any(action.name not in _BLAMELESS for action in actions):
         return
     for name, request in session.requests.items():
         if request.status.name in _COMPLETED:
@@ -120,6 +121,7 @@ def found_in_store(session: Session, prompt: str) -> int:
         session.config,
         requests=(request,),
         stored=(),
+        peer_requests=(),
         role=Role.CONSUMER,
         num_blocks=session.config.blocks_for(request) + 8,
         max_steps_in_flight=1,

@@ -125,7 +125,7 @@ class Rank:
 def build_ranks(
     config: EngineConfig, built: Built, store: Store, memories: list[Memory], check: PutCheck
 ) -> tuple[Rank, ...]:
-    """Build the ranks, and connect the scheduler's lookup to rank 0 as in the real worker."""
+    """Build the ranks, and let a reset of the store reach it."""
     vllm = surface()
     ranks = tuple(
         _build_rank(config, built, index, Transport(store, memory, check))
@@ -137,7 +137,6 @@ def build_ranks(
         for database in ranks[0].worker.token_dbs
     )
     ranks[0].worker._lookup_key_prefixes = prefixes
-    built.lookup.ask = ranks[0].worker.lookup
     built.lookup.remove_all = store.values.clear
     return ranks
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import traceback
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -30,14 +31,16 @@ import attrs
 
 from cowtail.impl.vllm_engine.build import build, build_request
 from cowtail.impl.vllm_engine.checks import QUIESCENCE, Violation, check
-from cowtail.impl.vllm_engine.config import EngineConfig, RunLoad
+from cowtail.impl.vllm_engine.config import EngineConfig, OfPeer, RunLoad
 from cowtail.impl.vllm_engine.device import NULL_BLOCK, Device, why_not_under_key
 from cowtail.impl.vllm_engine.draining import DRAIN_BOUND, OF_RANKS, run_to_end
 from cowtail.impl.vllm_engine.ledger import Ledger, Step
 from cowtail.impl.vllm_engine.memory import Memory, show
+from cowtail.impl.vllm_engine.pair import as_written, for_peer
 from cowtail.impl.vllm_engine.promises import PROMISES
 from cowtail.impl.vllm_engine.ranks import Rank, build_ranks
 from cowtail.impl.vllm_engine.store import Entry, Store
+from cowtail.impl.vllm_engine.supply import longest_supply
 from cowtail.impl.vllm_engine.surface import surface
 from cowtail.impl.vllm_engine.view import View
 from cowtail.models.actions import (
@@ -109,11 +112,13 @@ class Session:
         store: Store | None = None,
         *,
         unchecked: Collection[str] = (),
+        partner: Session | None = None,
     ) -> None:
         """Build the engine; run ``config.stored`` through a producer first if there are any.
 
         ``store`` is that of an earlier session, or a new one. ``unchecked`` are identifiers of
         properties to leave out: for measuring what a release does that is known to violate them.
+        ``partner`` is the first of two engines, where this is the second.
         Raises VllmNotInstalled.
         """
         self.config = config
@@ -130,6 +135,7 @@ class Session:
         self.memories = [Memory(config.attention_block_size) for _ in range(config.num_ranks)]
         self.device = Device(config, self.memories)
         self.ranks = build_ranks(config, self._built, self.store, self.memories, self._check_put)
+        self.lookup.ask = self._ask_store
         vllm = surface()
         self._aggregator = vllm.connector_utils.KVOutputAggregator(config.num_ranks)
         self.requests: dict[str, Any] = {}
@@ -141,6 +147,12 @@ class Session:
         self.last_reset: bool | None = None
         self.seen_true: object = None
         make_watcher = _MAKES_WATCHER.get()
+        self.partner = partner
+        self.peer: Session | None = None
+        if config.peer is not None:
+            self.peer = Session(config.peer, self.store, unchecked=unchecked, partner=self)
+            self.partner = self.peer
+        self.blamed: Session = self
         self.watcher = None if make_watcher is None else make_watcher(self)
 
     # What is possible
@@ -156,11 +168,31 @@ class Session:
 
         Reports may be on their way still: of jobs that pin nothing, for which nobody waits.
         """
+        return self.is_quiescent_itself and (self.peer is None or self.peer.is_quiescent_itself)
+
+    @property
+    def is_quiescent_itself(self) -> bool:
+        """Whether that is so of this engine, whatever its peer does."""
         return (
             not self.steps
             and not self.scheduler.has_requests()
             and all(rank.is_idle for rank in self.ranks)
         )
+
+    @property
+    def engines(self) -> tuple[Session, ...]:
+        """This engine, and the one beside it on the same store if there is one."""
+        return (self,) if self.partner is None else (self, self.partner)
+
+    @property
+    def all_statistics(self) -> Counter[str]:
+        """The statistics of this engine and its peer."""
+        return self.statistics + (Counter() if self.peer is None else self.peer.statistics)
+
+    def engine_of(self, action: Action) -> tuple[Session, Action]:
+        """Return the engine that an action is of, and the action as that engine takes it."""
+        theirs = for_peer(self.config, action)
+        return (self, action) if theirs is None or self.peer is None else (self.peer, theirs)
 
     def choices(self) -> tuple[Action, ...]:
         """Return the actions that are possible now, in a fixed order."""
@@ -175,10 +207,16 @@ class Session:
         for name in self.lookup.asked():
             candidates += [LookUp(name), LookUp(name, failed=True)]
         candidates += [*self._possible_evictions(), *self._possible_resets()]
-        return tuple(action for action in candidates if self.why_not(action) is None)
+        possible = [action for action in candidates if self.why_not(action) is None]
+        if self.peer is not None:
+            possible += [as_written(self.config, action) for action in self.peer.choices()]
+        return tuple(possible)
 
     def why_not(self, action: Action) -> str | None:
         """Return why an action is not possible now; None if it is."""
+        engine, action = self.engine_of(action)
+        if engine is not self:
+            return engine.why_not(action)
         match action:
             case Submit(request):
                 known = any(request == spec.name for spec in self.config.requests)
@@ -219,6 +257,8 @@ class Session:
                     return f"rank {rank} has stored nothing under {prefix!r} in group {group}"
             case Reset():
                 return self._why_no_reset(action)
+            case OfPeer():
+                return "there is no second engine"
             case _:
                 return f"{action.name} is decided by the scheduler itself"
         return None
@@ -274,6 +314,11 @@ class Session:
         if (why := self.why_not(action)) is not None:
             raise NotPossible(f"{action}: {why}")
         self.actions.append(action)
+        engine, action = self.engine_of(action)
+        if engine is not self:
+            with self._blaming(engine):
+                engine.do(action)
+            return
         self.statistics[action.name] += 1
         if self.watcher is not None:
             self.watcher.before(action)
@@ -287,6 +332,15 @@ class Session:
         check(self, aside=isinstance(action, _ASIDE))
         if self.watcher is not None:
             self.watcher.after(action)
+
+    @contextlib.contextmanager
+    def _blaming(self, engine: Session) -> Iterator[None]:
+        """Note that it is the other engine in which a property fails."""
+        try:
+            yield
+        except Violation:
+            self.blamed = engine
+            raise
 
     def do_all(self, *actions: Action) -> None:
         """Carry out actions one after another; raises what :meth:`do` raises."""
@@ -314,7 +368,7 @@ class Session:
                 self.statistics["failed puts"] += self.ranks[index].run_job(code)
             case RunLoad(index, failed):
                 code = self.config.failure_code if failed else None
-                self.statistics["failed gets"] += self.ranks[index].run_load(code)
+                self._run_load(self.ranks[index], code)
             case Report(index, job):
                 self.ranks[index].outbox.remove(job)
                 self.ranks[index].reported_jobs.append(job)
@@ -324,6 +378,31 @@ class Session:
                 self.store.evict(Entry(rank, group, prefix))
             case Reset(running, store):
                 self._reset(running, store)
+
+    def _run_load(self, rank: Rank, code: int | None) -> None:
+        transport = rank.transport
+        missed = transport.missed
+        self.statistics["failed gets"] += rank.run_load(code)
+        self.statistics["gets of what was evicted"] += transport.missed - missed
+        if self.partner is not None:
+            written = [self.store.authors.get(key) for key in transport.read]
+            theirs = any(author is memory for author in written for memory in self.partner.memories)
+            self.statistics["loads of what the other engine stored"] += theirs
+
+    def _ask_store(self, num_tokens: int, block_hashes: Any) -> Any:
+        """Let the release look up, and hold what it finds to what the store has (S12)."""
+        answer = self.ranks[0].worker.lookup(num_tokens, block_hashes)
+        hashed = self.prefixes[bytes(block_hashes[-1])] if block_hashes else ""
+        # Only the length of what comes after the last hash matters.
+        asked = hashed + "\0" * (num_tokens - len(hashed))
+        keys = {(entry.rank, entry.group, entry.prefix) for _, entry in self.store.entries()}
+        held = longest_supply(self.config, keys, asked)
+        if answer.hit_length != held:
+            self.ledger.wrong_lookups.append(
+                f"a lookup of {num_tokens} tokens finds {answer.hit_length}, but the store has "
+                f"{held} of them on every rank"
+            )
+        return answer
 
     def _reset(self, running: bool, store: bool) -> None:
         """Reset caches. One with running requests that finds blocks held is refused by raising."""
@@ -436,6 +515,12 @@ class Session:
         """
         self.drain_began = len(self.actions)
         run_to_end(self, bound)
+        for engine in self.engines:
+            with self._blaming(engine):
+                engine.check_at_rest()
+
+    def check_at_rest(self) -> None:
+        """Check L2, and what is promised at rest, of this engine. Raises Violation."""
         for prop in (QUIESCENCE, *PROMISES):
             if prop.identifier not in self.unchecked and (why := prop.why_not(self)) is not None:
                 raise Violation(prop.identifier, why)
@@ -472,6 +557,7 @@ def filling(config: EngineConfig) -> EngineConfig:
         config,
         requests=config.stored,
         stored=(),
+        peer_requests=(),
         role=Role.PRODUCER,
         num_blocks=blocks + 1,
         max_steps_in_flight=1,

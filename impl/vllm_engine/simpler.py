@@ -18,7 +18,7 @@ from cowtail.models.actions import Action
 from cowtail.models.scope import RequestSpec
 
 _LETTERS = "xyzwvutsrqponmlkjihgfedcba"
-_SIZES = ("requests", "stored", "num_blocks", "num_ranks")
+_SIZES = ("requests", "stored", "num_blocks", "num_ranks", "peer_requests")
 """Fields that have no default, or whose default is not their least."""
 CUTS = (32, 16, 8, 4, 2, 1)
 """How many tokens are taken off at once, in this order."""
@@ -26,12 +26,12 @@ CUTS = (32, 16, 8, 4, 2, 1)
 
 def weight(config: EngineConfig) -> tuple[int, ...]:
     """Return how much there is to look at, for comparison: less is simpler."""
-    requests = (*config.requests, *config.stored)
+    requests = _all_requests(config)
     features = sum(
         getattr(config, field.name) != field.default
         for field in attrs.fields(EngineConfig)
         if field.name not in _SIZES
-    )
+    ) + bool(config.peer_requests)
     return (
         len(requests),
         features,
@@ -59,6 +59,11 @@ def _changes(config: EngineConfig, actions: Sequence[Action]) -> Iterator[dict[s
     used = tuple(request for request in config.requests if request.name in named)
     if used and used != config.requests:
         yield {"requests": used}
+    if config.peer_requests:
+        yield {"peer_requests": ()}
+    theirs = tuple(request for request in config.peer_requests if request.name in named)
+    if theirs and theirs != config.peer_requests:
+        yield {"peer_requests": theirs}
     for request in config.stored:
         yield {"stored": tuple(other for other in config.stored if other != request)}
     for field in attrs.fields(EngineConfig):
@@ -71,7 +76,7 @@ def _changes(config: EngineConfig, actions: Sequence[Action]) -> Iterator[dict[s
         yield {"num_blocks": default}
         yield from ({"num_blocks": config.num_blocks - less} for less in (8, 4, 2, 1))
     yield from _shorter(config)
-    plain = plain_texts((*config.requests, *config.stored))
+    plain = plain_texts(_all_requests(config))
     yield _split(config, [attrs.evolve(request, output="") for request in plain])
     yield _split(config, plain)
 
@@ -83,7 +88,16 @@ def _default_of(name: str) -> int:
 
 def _split(config: EngineConfig, requests: Sequence[RequestSpec]) -> dict[str, Any]:
     count = len(config.requests)
-    return {"requests": tuple(requests[:count]), "stored": tuple(requests[count:])}
+    end = count + len(config.stored)
+    return {
+        "requests": tuple(requests[:count]),
+        "stored": tuple(requests[count:end]),
+        "peer_requests": tuple(requests[end:]),
+    }
+
+
+def _all_requests(config: EngineConfig) -> tuple[RequestSpec, ...]:
+    return (*config.requests, *config.stored, *config.peer_requests)
 
 
 def _shorter(config: EngineConfig) -> Iterator[dict[str, Any]]:
@@ -91,7 +105,7 @@ def _shorter(config: EngineConfig) -> Iterator[dict[str, Any]]:
 
     Prompts that are equal are shortened together, too: a hit needs both.
     """
-    requests = (*config.requests, *config.stored)
+    requests = _all_requests(config)
     for cut in CUTS:
         if all(len(request.prompt) > cut for request in requests):
             yield _split(config, [_prompted(each, each.prompt[cut:]) for each in requests])

@@ -32,13 +32,15 @@ class Entry:
 class Store:
     """Keys and values, and what is known of the keys.
 
-    ``prefixes`` says which prefix a hash stands for, whichever engine made it; ``wrong``
+    ``authors`` says out of whose memory the value of a key was put; ``prefixes`` says which prefix
+    a hash stands for, whichever engine made it; ``wrong``
     collects why a put was not what its key promises (S8).
     """
 
     def __init__(self) -> None:
         """Start empty."""
         self.values: dict[str, Page] = {}
+        self.authors: dict[str, Memory] = {}
         self.prefixes: dict[bytes, str] = {}
         self.wrong: list[str] = []
 
@@ -46,6 +48,7 @@ class Store:
         """Return a store that holds the same, and is filled and emptied by itself."""
         copied = Store()
         copied.values, copied.prefixes = dict(self.values), dict(self.prefixes)
+        copied.authors = dict(self.authors)
         return copied
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
@@ -71,7 +74,8 @@ class Transport:
     """One rank's connection to the store.
 
     ``failing`` is the code that every transfer answers while it is set: the driver sets it for
-    the length of one job or load. ``refused`` counts the keys refused that way.
+    the length of one job or load. ``refused`` counts the keys refused that way, ``missed`` those
+    that were asked for and are not there; ``read`` are the keys that the last transfer read.
     """
 
     def __init__(self, store: Store, memory: Memory, check: PutCheck) -> None:
@@ -81,6 +85,8 @@ class Transport:
         self._check = check
         self.failing: int | None = None
         self.refused = 0
+        self.missed = 0
+        self.read: list[str] = []
 
     def batch_is_exist(self, keys: Sequence[str]) -> list[int]:
         """Return 1 for a key that is stored, else 0."""
@@ -103,7 +109,9 @@ class Transport:
             if (why := self._check(key, int(block), self._memory)) is not None:
                 # Not raised: the sending thread swallows what the store raises.
                 self._store.wrong.append(why)
-            self._store.values.setdefault(key, self._memory.page(int(block)))
+            if key not in self._store.values:
+                self._store.values[key] = self._memory.page(int(block))
+                self._store.authors[key] = self._memory
             codes.append(OK)
         return codes
 
@@ -115,6 +123,7 @@ class Transport:
     ) -> list[int]:
         """Load blocks; return the bytes read (here: blocks) or a negative code for each key."""
         codes = []
+        self.read.clear()
         for key, (block,) in zip(keys, addresses, strict=True):
             if self.failing is not None:
                 self.refused += 1
@@ -122,6 +131,8 @@ class Transport:
             elif key in self._store.values:
                 self._memory.restore(int(block), self._store.values[key])
                 codes.append(1)
+                self.read.append(key)
             else:
+                self.missed += 1
                 codes.append(NOT_FOUND)
         return codes

@@ -38,16 +38,19 @@ State = tuple[object, ...]
 
 def whole_state(session: Session) -> State:
     """Return the state of a session's engine, to be compared with another of the same session."""
-    roots: tuple[Any, ...] = (
-        session.scheduler,
-        [rank.worker for rank in session.ranks],
-        [(rank.outbox, rank.reported_jobs, rank.loaded) for rank in session.ranks],
-        [(rank.failed_loads, rank.failed_blocks) for rank in session.ranks],
-        session.memories,
-        session.device,
-        session.store.values,
+    roots = [_roots(engine) for engine in session.engines]
+    return tuple(_told((*roots, session.store.values)))
+
+
+def _roots(engine: Session) -> tuple[Any, ...]:
+    return (
+        engine.scheduler,
+        [rank.worker for rank in engine.ranks],
+        [(rank.outbox, rank.reported_jobs, rank.loaded) for rank in engine.ranks],
+        [(rank.failed_loads, rank.failed_blocks) for rank in engine.ranks],
+        engine.memories,
+        engine.device,
     )
-    return tuple(_told(roots))
 
 
 def _told(roots: object) -> Iterator[object]:

@@ -342,6 +342,18 @@ def test_an_assertion_of_vllm_itself_is_a_violation_with_its_place(
     expect("A", session, r"update_connector_output \(vllm/.*too many ranks")
 
 
+def test_s12_fires_when_a_lookup_asks_for_another_number_of_ranks(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = session.ranks[0].worker
+    session.do_all(Submit("a"), *STEP, RunJob(0))
+    monkeypatch.setattr(
+        worker, "_lookup_key_prefixes", tuple(each[:1] for each in worker._lookup_key_prefixes)
+    )
+    with pytest.raises(Violation, match=r"S12: .* finds 32, but the store has 0 of them"):
+        session.do_all(Submit("b"), SchedulePass())
+
+
 def test_every_property_is_fired_by_a_test_of_this_file() -> None:
     fired = {name.split("_")[1].upper() for name in globals() if "_fires_when" in name}
     assert {prop.identifier for prop in (*SAFETY, QUIESCENCE)} <= fired

@@ -53,6 +53,8 @@ UNBOUNDED = 10**9
 
 def scope_of(config: EngineConfig) -> Scope:
     """Return the model's scope of a configuration. Raises NotCovered, saying what is missing."""
+    if config.peer_requests:
+        raise NotCovered("two engines on one store")
     release = surface().release.version
     if release not in BEHAVIOURS:
         raise NotCovered(f"release {release}")
@@ -103,6 +105,8 @@ def contract_level() -> Iterator[None]:
 
 def _follow(session: Session) -> VllmContract | None:
     try:
+        if session.partner is not None:
+            raise NotCovered("two engines on one store")
         return VllmContract(session)
     except NotCovered as reason:
         session.statistics[f"not at contract level: {reason}"] += 1

@@ -128,6 +128,7 @@ def _action(config: EngineConfig, line: str) -> Action:
     if request is not None:
         config.request(request)
     rank = getattr(action, "rank", None)
-    if rank is not None and not 0 <= rank < config.num_ranks:
-        raise ValueError(f"rank={rank}: there are ranks 0 to {config.num_ranks - 1}; use one")
+    ranks = config.num_numbered_ranks
+    if rank is not None and not 0 <= rank < ranks:
+        raise ValueError(f"rank={rank}: there are ranks 0 to {ranks - 1}; use one")
     return action
