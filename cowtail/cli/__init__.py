@@ -6,6 +6,7 @@ import typer
 
 from cowtail.cli import common
 from cowtail.cli.check import check
+from cowtail.cli.diff import diff
 from cowtail.cli.doctor import doctor
 from cowtail.cli.draw import draw
 from cowtail.cli.explore import explore
@@ -26,6 +27,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-for each in (fuzz, explore, draw, replay, reduce, check, finding, faults, hit, doctor):
+for each in (fuzz, explore, draw, diff, replay, reduce, check, finding, faults, hit, doctor):
     app.command(epilog=common.EXITS)(each)
 app.add_typer(vllm, name="vllm")

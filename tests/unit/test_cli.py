@@ -14,7 +14,18 @@ from cowtail.spec.scopes import scope_named
 from cowtail.spec.traces import Trace, dump_trace, read_trace
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-COMMANDS = ("fuzz", "explore", "draw", "replay", "reduce", "finding", "faults", "hit", "doctor")
+COMMANDS = (
+    "fuzz",
+    "explore",
+    "draw",
+    "diff",
+    "replay",
+    "reduce",
+    "finding",
+    "faults",
+    "hit",
+    "doctor",
+)
 
 
 def _run(*words: object) -> typer.testing.Result:

@@ -1,0 +1,1 @@
+"""Comparing the state graphs of two models: recording, equivalence, differences."""
