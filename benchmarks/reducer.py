@@ -4,7 +4,8 @@
 
 Every fault of the torch engine and every broken rule of the model is found by fuzzing, as it
 comes, and the run is reduced. Then a breadth-first search looks for a shorter run: in the scope
-that the reducer arrived at, within a bound, and for a broken rule in the scope that it names as
+that the reducer arrived at, within a bound, in that scope with one more step in flight, which
+can save the actions that drain the first, and for a broken rule in the scope that it names as
 well, completely. What is measured is kept in ``out/reducer.json``, so that a run that was
 interrupted goes on where it stopped (``--fresh`` begins again). The page is written once all is
 measured.
@@ -45,7 +46,8 @@ KEPT = Path("out/reducer.json")
 class Row:
     """One fault. Lengths are in actions, 0 where there is none; ``seconds`` are the reducer's.
 
-    ``searched``: "complete" if no shorter run exists in the reduced scope, else "bounded".
+    ``searched``: "complete" if no shorter run exists in the reduced scope, else "bounded";
+    ``ahead``: it was also looked for with one more step in flight.
     ``note`` says why there is nothing to compare.
     """
 
@@ -58,6 +60,7 @@ class Row:
     target_actions: int = 0
     seconds: float = 0.0
     note: str = ""
+    ahead: bool = False
 
     @property
     def ratio(self) -> float:
@@ -83,6 +86,14 @@ def measure(target: Target, scope_hint: str) -> Row:
     known = [length]
     if search.found is not None:
         known.append(len(search.found.actions))
+    ahead = attrs.evolve(
+        reduced.scope,
+        max_steps_in_flight=reduced.scope.max_steps_in_flight + 1,
+        defer_frees=reduced.scope.defer_frees or reduced.scope.loads,
+    )
+    search_ahead = shortest(ahead, target, max_length=length - 1, max_target_actions=SEARCH_ACTIONS)
+    if search_ahead.found is not None:
+        known.append(len(search_ahead.found.actions))
     if isinstance(target, ModelTarget):
         known += _explored(fault)
     return Row(
@@ -94,6 +105,7 @@ def measure(target: Target, scope_hint: str) -> Row:
         "complete" if search.complete else "bounded",
         reduced.target_actions,
         seconds,
+        ahead=True,
     )
 
 
@@ -144,6 +156,9 @@ def page(rows: list[Row]) -> str:
         ),
         "",
     ]
+    ahead = [f"`{row.fault}`" for row in compared if row.ahead]
+    if ahead:
+        lines += [f"Searched with one more step in flight as well: {', '.join(ahead)}.", ""]
     left_out = [f"- `{row.fault}` ({row.target}): {row.note}" for row in rows if row.note]
     if left_out:
         lines += ["Nothing to compare:", "", *left_out, ""]
