@@ -28,6 +28,7 @@ from cowtail.harness.reducer import reduce, shortest
 from cowtail.harness.tours import tour
 from cowtail.spec.broken_rules import BROKEN_RULES, broken_rule
 from cowtail.spec.checks import check_scope
+from cowtail.spec.exploration import ViolationKind
 from cowtail.spec.files import write_text
 from cowtail.spec.scopes import SCOPES, scope_named
 
@@ -117,10 +118,14 @@ def _find(target: Target, scope_hint: str) -> Finding | None:
 
 
 def _explored(rule: str) -> list[int]:
-    """Return the length of the explorer's shortest trace in the rule's scope, if it has one."""
+    """Return the length of the explorer's shortest trace in the rule's scope, if it has one.
+
+    Not that to a state from which rest is lost, or to a cycle: nothing shows there yet.
+    """
     with broken_rule(rule):
         violation = check_scope(scope_named(BROKEN_RULES[rule].scope)).violation
-    return [len(violation.path)] if violation is not None and not violation.cycle else []
+    shows = (ViolationKind.INVARIANT, ViolationKind.STEP_INVARIANT)
+    return [len(violation.path)] if violation is not None and violation.kind in shows else []
 
 
 def page(rows: list[Row]) -> str:
