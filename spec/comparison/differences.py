@@ -66,11 +66,14 @@ class Comparison:
         """Return the outcome in a sentence."""
         if self.undetermined:
             return f"undetermined: a bound was hit ({self.bounds})"
-        if self.different:
-            return "the models differ"
+        if any(scope.equivalence == Equivalence.DIFFERENT.value for scope in self.scopes):
+            return "the behaviour differs"
         strengths = {scope.equivalence for scope in self.scopes}
         shown = [each.value for each in Equivalence if each.value in strengths]
-        return f"no change in behaviour: {' or, in other scopes, '.join(shown)}"
+        same = f"no change in behaviour: {' or, in other scopes, '.join(shown)}"
+        if self.different:
+            return f"{same}; properties, actions or constants of scopes changed"
+        return same
 
 
 def compare(old: Record, new: Record, names: tuple[str, str], bounds: str) -> Comparison:

@@ -182,6 +182,15 @@ def _commit(message: str) -> None:
     subprocess.run(["git", *who, "commit", "-qm", message], check=True)
 
 
+def test_a_reworded_property_differs_although_no_behaviour_does() -> None:
+    record = revisions.record_of(".", ["base_connector"], 1_000, 60.0)
+    reworded = record | {"properties": record["properties"] | {"S1": "Other words."}}
+    found = compare(record, reworded, ("old", "new"), "")
+    assert found.different
+    assert found.verdict().startswith("no change in behaviour: equality")
+    assert found.verdict().endswith("properties, actions or constants of scopes changed")
+
+
 def test_a_diagram_has_a_bound_and_counts_what_it_leaves_out() -> None:
     edges = [(f"from {n}", "act", f"to {n}") for n in range(MAX_ARROWS + 3)]
     lines = mermaid(ViewChanges([], [], edges, []))
