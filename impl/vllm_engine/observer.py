@@ -7,10 +7,9 @@ S7 and S8), is left at its default; the harness compares the rest.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
-
-import attrs
 
 from cowtail.impl.vllm_engine.memory import Page
 from cowtail.models.observations import (
@@ -37,6 +36,10 @@ _STATUS = {
     "RUNNING": Status.RUNNING,
     "PREEMPTED": Status.PREEMPTED,
 }
+
+
+_FIELDS = operator.attrgetter("rank", "group", "prefix", "content")
+"""What entries of the store are sorted by."""
 
 
 class JobNumbers:
@@ -68,16 +71,17 @@ class JobNumbers:
         )
 
 
-def observe(session: Session, numbers: JobNumbers, store: StoreReader) -> Observation:
+def observe(
+    session: Session, numbers: JobNumbers, store: StoreReader, keys: KeyReader
+) -> Observation:
     """Return what the session's engine shows."""
     view = session.view
     references = view.references()
-    blocks = range(session.config.num_blocks)
     return Observation(
         requests=tuple(_request_view(session, spec.name) for spec in session.config.requests),
-        ref_counts=tuple(references.get(block, 0) for block in blocks),
+        ref_counts=tuple([references.get(block, 0) for block in range(session.config.num_blocks)]),
         free=tuple(view.free_list()),
-        keys=_keys(session),
+        keys=keys.keys(),
         pins=_pins(session, numbers),
         queued_tails=numbers.of(view.queued_tails()),
         steps_in_flight=len(session.steps),
@@ -103,13 +107,18 @@ def rank_views(session: Session, numbers: JobNumbers) -> tuple[RankView, ...]:
 
 def reports(session: Session, numbers: JobNumbers) -> tuple[tuple[int, int], ...]:
     """Return the (job, rank) reports that wait for the next step output, sorted."""
-    return tuple(
-        sorted((job, r.index) for r in session.ranks for job in numbers.of(r.reported_jobs))
-    )
+    arrived = [
+        (job, rank.index)
+        for rank in session.ranks
+        if rank.reported_jobs
+        for job in numbers.of(rank.reported_jobs)
+    ]
+    return tuple(sorted(arrived))
 
 
 def _request_view(session: Session, name: str) -> RequestView:
-    groups = len(session.view.tables(name))
+    tables = session.view.tables(name)
+    groups = len(tables)
     empty: tuple[tuple[int, ...], ...] = ((),) * groups
     if name not in session.requests:
         prompt = len(session.config.request(name).prompt)
@@ -121,7 +130,7 @@ def _request_view(session: Session, name: str) -> RequestView:
         status=_status(session, request),
         computed=request.num_computed_tokens,
         known=request.num_tokens,
-        tables=tuple(tuple(table) for table in session.view.tables(name)),
+        tables=tuple(map(tuple, tables)),
         markers=tuple(
             Marker(*markers[name, group]) if (name, group) in markers else None
             for group in range(groups)
@@ -141,21 +150,6 @@ def _status(session: Session, request: Any) -> Status:
     return Status.LOADED if loaded or waits_with_blocks else status
 
 
-def _keys(session: Session) -> tuple[tuple[Key, ...], ...]:
-    """Return each block's keys, the primary one first, the others sorted: they have no order."""
-    primary = session.view.primary_keys()
-    keys: list[tuple[Key, ...]] = [()] * session.config.num_blocks
-    for block, held in session.view.block_keys().items():
-        first = primary.get(block)
-        others = sorted(_key(session, key) for key in held if key != first)
-        keys[block] = (*(() if first is None else (_key(session, first),)), *others)
-    return tuple(keys)
-
-
-def _key(session: Session, key: bytes) -> Key:
-    return Key(int.from_bytes(key[-4:], "big"), session.prefixes.get(key[:-4], "?"))
-
-
 def _pins(session: Session, numbers: JobNumbers) -> tuple[Pin, ...]:
     """Return the pins. The engine counts the ranks; which ones they are, the ledger knows."""
     every_rank = tuple(range(session.config.num_ranks))
@@ -172,14 +166,47 @@ def _pins(session: Session, numbers: JobNumbers) -> tuple[Pin, ...]:
 def _rank_view(session: Session, rank: Rank, numbers: JobNumbers) -> RankView:
     names = session.config.names
     sender = rank.worker.kv_send_thread
+    saved = sender._saved_offset
     skipped = sender._skip_store_requests if sender._store_pressure_active else ()
     return RankView(
-        queue=numbers.of(job.store_job_id for job in sender.request_queue.queue),
+        queue=numbers.of([job.store_job_id for job in sender.request_queue.queue]),
         outbox=numbers.of(rank.outbox),
-        saved=tuple(sender._saved_offset.get(name, 0) for name in names),
-        loads=tuple(load.req_id for load in rank.worker.recv_request_queue.queue),
-        skipping=tuple(name for name in names if name in skipped),
+        saved=tuple([saved.get(name, 0) for name in names]),
+        loads=tuple([load.req_id for load in rank.worker.recv_request_queue.queue]),
+        skipping=tuple([name for name in names if name in skipped]) if skipped else (),
     )
+
+
+class KeyReader:
+    """The keys of a session's blocks. The same value as before is returned if none has changed."""
+
+    def __init__(self, session: Session) -> None:
+        """Read the keys of ``session``."""
+        self._session = session
+        self._held: tuple[object, ...] = ()
+        self._keys: tuple[tuple[Key, ...], ...] = ()
+
+    def keys(self) -> tuple[tuple[Key, ...], ...]:
+        """Return each block's keys, the primary one first, the others sorted: without order."""
+        session, view = self._session, self._session.view
+        held = (view.block_keys(), view.primary_keys(), len(session.prefixes))
+        if held != self._held:
+            self._held, self._keys = held, _keys(session)
+        return self._keys
+
+
+def _keys(session: Session) -> tuple[tuple[Key, ...], ...]:
+    primary = session.view.primary_keys()
+    keys: list[tuple[Key, ...]] = [()] * session.config.num_blocks
+    for block, held in session.view.block_keys().items():
+        first = primary.get(block)
+        others = sorted(_key(session, key) for key in held if key != first)
+        keys[block] = (*(() if first is None else (_key(session, first),)), *others)
+    return tuple(keys)
+
+
+def _key(session: Session, key: bytes) -> Key:
+    return Key(int.from_bytes(key[-4:], "big"), session.prefixes.get(key[:-4], "?"))
 
 
 class StoreReader:
@@ -199,7 +226,7 @@ class StoreReader:
                 key: self._entries.get(key) or _store_entry(self._session, key, page)
                 for key, page in values.items()
             }
-            self._sorted = tuple(sorted(self._entries.values(), key=attrs.astuple))
+            self._sorted = tuple(sorted(self._entries.values(), key=_FIELDS))
         return self._sorted
 
 

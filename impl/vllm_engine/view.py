@@ -75,17 +75,17 @@ class View:
 
     def owners(self) -> Counter[int]:
         """Return how many owners each block has: tables, copies, deferred frees and pins."""
-        count: Counter[int] = Counter()
+        owned: list[int] = []
         for manager in self._managers:
             for blocks in manager.req_to_blocks.values():
-                count.update(block.block_id for block in blocks if not block.is_null)
+                owned += [block.block_id for block in blocks if not block.is_null]
             for copied in manager._pending_cow_copies:
-                count.update(block.block_id for block in copied)
+                owned += [block.block_id for block in copied]
         for _, blocks in self._scheduler.deferred_frees:
-            count.update(block.block_id for block in blocks if not block.is_null)
+            owned += [block.block_id for block in blocks if not block.is_null]
         for pin in self.pins().values():
-            count.update(pin.blocks)
-        return count
+            owned += pin.blocks
+        return Counter(owned)
 
     @_read_once
     def references(self) -> dict[int, int]:

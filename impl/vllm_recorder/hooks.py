@@ -6,10 +6,18 @@ Another scheduler in the same process is another recorder's business, or nobody'
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 Note = Callable[..., None]
+
+
+class Changes(Protocol):
+    """Counts what is done to one engine."""
+
+    operations: int
+    nothing: Any
 
 
 class Hooks:
@@ -63,6 +71,19 @@ class Hooks:
         replaced.by_owner[id(owner)] = wrap(bound)
         self._wrapped.append((owner, name))
 
+    def after_changes(self, owner: Any, name: str, changes: Changes, note: Note) -> None:
+        """Call ``note(result, *args)`` after those calls of ``owner.name`` that changed something.
+
+        For a method that is called for every request of every pass, mostly for nothing: it is
+        called with its own parameters, by position, without a wrapper in between. ``changes``
+        counts; what a call that changes nothing returns is ``changes.nothing``, or None.
+        """
+        replaced = _replaced(type(owner), name, _watching)
+        if id(owner) in replaced.by_owner:
+            raise ValueError(f"{type(owner).__name__}.{name} is wrapped already: two recorders?")
+        replaced.by_owner[id(owner)] = (changes, functools.partial(self.guarded, note))
+        self._wrapped.append((owner, name))
+
     def undo_with(self, undo: Callable[[], None]) -> None:
         """Call ``undo`` when everything is let go of."""
         self._undo.append(undo)
@@ -94,28 +115,78 @@ class _Replaced:
     up any of its attributes the fast way (measured: a tenth of the scheduler's time).
     """
 
-    def __init__(self, owner: type, name: str) -> None:
+    def __init__(self, owner: type, name: str, make: MakesMethod) -> None:
         self.original: Callable[..., Any] = getattr(owner, name)
         self.inherited = name not in vars(owner)
-        self.by_owner: dict[int, Callable[..., Any]] = {}
-        original, by_owner = self.original, self.by_owner
+        self.by_owner: dict[int, Any] = {}
+        method = make(self.original, self.by_owner)
+        setattr(owner, name, functools.wraps(self.original)(method))
 
-        @functools.wraps(original)
-        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            wrapped = by_owner.get(id(self))
-            if wrapped is None:
-                return original(self, *args, **kwargs)
-            return wrapped(*args, **kwargs)
 
-        setattr(owner, name, method)
+MakesMethod = Callable[[Callable[..., Any], dict[int, Any]], Callable[..., Any]]
+
+
+def _calling(original: Callable[..., Any], by_owner: dict[int, Any]) -> Callable[..., Any]:
+    """Return a method that calls what its object has in its place."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        wrapped = by_owner.get(id(self))
+        if wrapped is None:
+            return original(self, *args, **kwargs)
+        return wrapped(*args, **kwargs)
+
+    return method
+
+
+def _watching(original: Callable[..., Any], by_owner: dict[int, Any]) -> Callable[..., Any]:
+    """Return a method that calls the original, and, if that changed something, a note.
+
+    Its source is put together from the signature of the original: to gather arguments by name and
+    to hand them on costs more than all else that is done here (measured: 5 % of the scheduler's
+    time, against less than 1 %).
+    """
+    parameters = list(inspect.signature(original).parameters.values())
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if any(parameter.kind in variadic for parameter in parameters):
+        raise TypeError(f"{original.__qualname__}{inspect.signature(original)}: not wrapped")
+    known: dict[str, Any] = {"original": original, "by_owner": by_owner}
+    declared, passed = [], []
+    keyword_only = False
+    for number, parameter in enumerate(parameters):
+        name = parameter.name
+        by_name = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        if by_name and not keyword_only:
+            keyword_only = True
+            declared.append("*")
+        default = parameter.default
+        if default is not inspect.Parameter.empty:
+            known[f"default_{number}"] = default
+        declared.append(name if default is inspect.Parameter.empty else f"{name}=default_{number}")
+        passed.append(f"{name}={name}" if by_name else name)
+    owner, *rest = passed
+    source = f"""
+def method({", ".join(declared)}):
+    watching = by_owner.get(id({owner}))
+    if watching is None:
+        return original({", ".join(passed)})
+    changes = watching[0]
+    operations = changes.operations
+    result = original({", ".join(passed)})
+    if changes.operations != operations or (result is not changes.nothing and result is not None):
+        watching[1](result, {", ".join(rest)})
+    return result
+"""
+    exec(source, known)
+    method: Callable[..., Any] = known["method"]
+    return method
 
 
 _REPLACED: dict[tuple[type, str], _Replaced] = {}
 
 
-def _replaced(owner: type, name: str) -> _Replaced:
+def _replaced(owner: type, name: str, make: MakesMethod = _calling) -> _Replaced:
     if (owner, name) not in _REPLACED:
-        _REPLACED[owner, name] = _Replaced(owner, name)
+        _REPLACED[owner, name] = _Replaced(owner, name, make)
     return _REPLACED[owner, name]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from cowtail.impl.vllm_recorder.recorder import Recorder
@@ -20,22 +19,13 @@ class TableHooks:
     def __init__(self, recorder: Recorder, kv_cache_manager: Any, managers: Any) -> None:
         """Attach."""
         self._recorder = recorder
-        self._empty = kv_cache_manager.empty_kv_cache_blocks
+        recorder.nothing = kv_cache_manager.empty_kv_cache_blocks
         self._groups = [GroupHooks(recorder, manager) for manager in managers]
-        recorder.hooks.wrap(kv_cache_manager, "allocate_slots", self._allocating)
+        recorder.hooks.after_changes(kv_cache_manager, "allocate_slots", recorder, self._allocated)
         recorder.hooks.after(kv_cache_manager, "remove_skipped_blocks", self._removed)
 
-    def _allocating(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        recorder, empty = self._recorder, self._empty
-
-        def allocate_slots(request: Any, *args: Any, **kwargs: Any) -> Any:
-            operations = recorder.operations
-            result = original(request, *args, **kwargs)
-            if recorder.operations != operations or (result is not empty and result is not None):
-                recorder.hooks.guarded(self._changed, request.request_id)
-            return result
-
-        return allocate_slots
+    def _allocated(self, _: Any, request: Any, *__: Any, **___: Any) -> None:
+        self._changed(request.request_id)
 
     def _removed(self, _: None, request_id: str, *__: Any, **___: Any) -> None:
         self._changed(request_id)

@@ -31,7 +31,9 @@ Watch = Callable[[list[str]], Exception | None]
 class Recorder:
     """Turns what happens to one scheduler into lines.
 
-    ``file`` takes them, ``watch`` sees them; either may be missing.
+    ``file`` takes them, ``watch`` sees them; either may be missing. ``operations`` counts what
+    was done to blocks since the last call was over; ``nothing`` is what the manager returns for
+    an allocation of no blocks.
     """
 
     def __init__(self, file: LogFile | None, watch: Watch | None = None) -> None:
@@ -49,6 +51,7 @@ class Recorder:
         self.used: set[int] = set()
         self.rekeyed: set[int] = set()
         self.operations = 0
+        self.nothing: Any = None
         self._written = time.monotonic()
 
     # Lines

@@ -222,7 +222,7 @@ class TestMonitor:
     def break_it(self, monkeypatch: pytest.MonkeyPatch) -> Session:
         session = Session(ONE)
         session.scheduler.connector.connector_scheduler._num_workers = 1
-        monkeypatch.setattr(driver, "check", lambda session: None)
+        monkeypatch.setattr(driver, "check", lambda session, *, aside: None)
         session.do_all(Submit("p"), SchedulePass(), Execute(), RunJob(0), Report(0, 0))
         return session
 

@@ -24,7 +24,7 @@ from cowtail.impl.vllm_engine import observer
 from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.config import NO_AVAILABLE_HANDLE, EngineConfig, RunLoad
 from cowtail.impl.vllm_engine.decisions import Decided, Decision, Decisions
-from cowtail.impl.vllm_engine.observer import JobNumbers, StoreReader
+from cowtail.impl.vllm_engine.observer import JobNumbers, KeyReader, StoreReader
 from cowtail.impl.vllm_engine.session import Session, watched_by
 from cowtail.impl.vllm_engine.surface import surface
 from cowtail.models import actions as model
@@ -120,6 +120,7 @@ class VllmContract:
         """Follow ``session``, which has done nothing yet. Raises NotCovered."""
         self._session = session
         self._store = StoreReader(session)
+        self._keys = KeyReader(session)
         self._follower = Follower(scope_of(session.config), self._store.entries())
         self._decisions = Decisions(session.scheduler)
         self._numbers = JobNumbers()
@@ -199,7 +200,7 @@ class VllmContract:
             ranks, inbox = observer.rank_views(session, numbers), observer.reports(session, numbers)
             self._follower.compare_ranks(Seen(ranks, inbox, self._store.entries()))
         else:
-            self._follower.compare(observer.observe(session, numbers, self._store))
+            self._follower.compare(observer.observe(session, numbers, self._store, self._keys))
 
     def _job(self, rank: int, outcome: JobOutcome) -> Action:
         """Return the model's action: a failure that had nothing to hit is none."""
