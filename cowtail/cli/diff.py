@@ -16,13 +16,14 @@ from cowtail.cli import common
 from cowtail.harness import revisions
 from cowtail.spec.broken_rules import broken_rule_named
 from cowtail.spec.comparison.differences import Comparison, as_markdown, compare
+from cowtail.spec.comparison.page import as_html
 from cowtail.spec.names import unknown
 from cowtail.spec.scopes import scope_named
 
 DEFAULT_SCOPES = ("base_connector", "window_tail", "consumer_load", "same_pass", "lone_producer")
 """Small scopes that together have saves, loads, windows and tails."""
 
-FORMATS = ("text", "markdown", "json")
+FORMATS = ("text", "markdown", "html", "json")
 Source = Annotated[str, typer.Argument(help="., git:REVISION, rule:NAME, or a file.")]
 
 
@@ -33,7 +34,7 @@ def diff(
         list[str] | None, typer.Option("--scope", help="Scope to compare; several times.")
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", help="text, markdown or json.", metavar="FORMAT")
+        str, typer.Option("--format", help="text, markdown, html, json.", metavar="FORMAT")
     ] = "text",
     save: Annotated[
         Path | None, typer.Option("--save", help="Also write NEW's graph (.json, .json.gz).")
@@ -73,6 +74,8 @@ def diff(
     match form:
         case "markdown":
             typer.echo(as_markdown(found), nl=False)
+        case "html":
+            typer.echo(as_html(found), nl=False)
         case "json":
             typer.echo(json.dumps({"verdict": found.verdict(), **attrs.asdict(found)}, indent=2))
         case _:

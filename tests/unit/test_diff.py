@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import typer.testing
 
@@ -26,6 +27,7 @@ from cowtail.spec.comparison.differences import (
     mermaid,
 )
 from cowtail.spec.comparison.equivalence import Equivalence, compare_graphs
+from cowtail.spec.comparison.page import as_html
 from cowtail.spec.comparison.recorder import record_scope
 from cowtail.spec.machine import LifecycleMachine
 from cowtail.spec.scopes import scope_named
@@ -112,6 +114,18 @@ def test_without_the_finish_handoff_exactly_its_edges_are_gone(without_handoff: 
 
 def test_the_page_for_a_comment(without_handoff: Comparison) -> None:
     assert as_markdown(without_handoff) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_html_page_stands_alone_and_marks_changes_in_words(
+    without_handoff: Comparison,
+) -> None:
+    page = as_html(without_handoff)
+    assert "http" not in page
+    assert "src=" not in page
+    assert "<b>removed</b>: registered — abort → handed off at finish" in page
+    assert "<b>added</b>" not in page
+    hostile = attrs.evolve(without_handoff, old="<script>")
+    assert "<script>" not in as_html(hostile)
 
 
 def test_json_has_the_verdict_and_every_scope() -> None:
