@@ -16,11 +16,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help fuzz test lint faults hits tours test-vllm test-mooncake explore coverage bench docs clean
+.PHONY: help fuzz test lint faults hits tours test-vllm test-mooncake test-browser explore coverage bench docs clean
 
 help:
 	@grep -E '^#  ' Makefile
-	@echo "  make lint | faults | hits | tours | test-vllm | test-mooncake | explore | coverage | bench | docs | clean"
+	@echo "  make lint | faults | hits | tours | test-vllm | test-mooncake | test-browser | explore | coverage | bench | docs | clean"
 
 $(READY): pyproject.toml constraints.txt
 	@echo "creating $(VENV) (about a minute, once)"
@@ -69,6 +69,11 @@ test-mooncake:
 	PYTHON=$(PYTHON) scripts/mooncake-env.sh .venv-mooncake
 	PYTHON=$(PYTHON) scripts/loopback.sh .venv-mooncake/bin/python -m pytest -rs tests/mooncake
 
+# The page that `cowtail draw --format html` writes, in headless Chromium.
+test-browser:
+	PYTHON=$(PYTHON) scripts/browser-env.sh .venv-browser
+	.venv-browser/bin/python -m pytest -rs -m browser tests/browser
+
 # Every scope and every broken rule, against the committed figures: some minutes.
 explore: $(READY)
 	COWTAIL_SLOW=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/unit/test_spec.py
@@ -89,4 +94,4 @@ docs: $(READY)
 	$(BIN)/python -m cowtail.spec.requirements docs/reference
 
 clean:
-	rm -rf $(VENV) .venv-vllm .venv-mooncake out .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-vllm .venv-mooncake .venv-browser out .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

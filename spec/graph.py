@@ -87,21 +87,49 @@ def project(
         label: names a transition; by default the action's name.
         self_loops: keep steps that an item takes no part in, as far as its view can tell.
     """
+    (projection,) = project_each(graph, [view], machine, label=label, self_loops=self_loops)
+    return projection
+
+
+def project_each(
+    graph: StateGraph[S, A],
+    views: Sequence[View[S]],
+    machine: Machine[S, A],
+    *,
+    label: Label[A] | None = None,
+    self_loops: bool = False,
+    watch: Callable[[int, S], None] | None = None,
+) -> list[nx.MultiDiGraph]:
+    """Return the projection by each of several views, asking for every successor only once.
+
+    ``watch`` is called for each transition with the number of its edge and the concrete
+    successor, whose parts are named as those of the source. For complete graphs.
+    """
     named: Label[A] = label or (lambda action, events: machine.action_name(action))
-    occurrences: Counter[Hashable] = Counter()
-    steps: Counter[tuple[Hashable, Hashable, str]] = Counter()
-    for state in graph.states:
-        before = tuple(view(state))
-        occurrences.update(before)
-        for action, successor, events in machine.successors(state):
-            after = tuple(view(successor))
-            if after == before and not self_loops:
-                continue
+    occurrences: list[Counter[Hashable]] = [Counter() for _ in views]
+    steps: list[Counter[tuple[Hashable, Hashable, str]]] = [Counter() for _ in views]
+    for number, state in enumerate(graph.states):
+        befores = [tuple(view(state)) for view in views]
+        for seen, before in zip(occurrences, befores, strict=True):
+            seen.update(before)
+        for edge, (action, successor, events) in enumerate(
+            machine.successors(state), graph.first_edges[number]
+        ):
+            if watch is not None:
+                watch(edge, successor)
             name = named(action, events)
-            for was, becomes in zip(before, after, strict=False):
-                if self_loops or was != becomes:
-                    steps[was, becomes, name] += 1
-    return _quotient(frozenset(view(machine.initial())), occurrences, steps)
+            for view, before, counts in zip(views, befores, steps, strict=True):
+                after = tuple(view(successor))
+                if after == before and not self_loops:
+                    continue
+                for was, becomes in zip(before, after, strict=False):
+                    if self_loops or was != becomes:
+                        counts[was, becomes, name] += 1
+    first = machine.initial()
+    return [
+        _quotient(frozenset(view(first)), seen, counts)
+        for view, seen, counts in zip(views, occurrences, steps, strict=True)
+    ]
 
 
 def _quotient(

@@ -59,7 +59,7 @@ def life_graph(
             return view.items(scope, state)  # type: ignore[arg-type]
 
         _merge(merged, project(exploration.graph, items, machine))
-    _decorate(merged, view)
+    decorate(merged, view)
     return merged
 
 
@@ -76,7 +76,8 @@ def _merge(merged: nx.MultiDiGraph, part: nx.MultiDiGraph) -> None:
         merged.edges[before, after, key]["count"] += data["count"]
 
 
-def _decorate(graph: nx.MultiDiGraph, view: View) -> None:
+def decorate(graph: nx.MultiDiGraph, view: View) -> None:
+    """Add to a projection what its drawing needs: labels, kinds, and the usual way of a life."""
     steps = {step for way in view.story for step in pairwise(way)}
     for node, data in graph.nodes(data=True):
         data["label"] = str(node)

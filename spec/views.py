@@ -1,8 +1,8 @@
 """Projections of a scope's state graph onto one life: a block's, a request's, a job's, a handoff's.
 
-A view names the phase of every tracked item of a state, in a fixed order of items; the
-projection follows each item through each transition. A graph of thousands of states becomes
-about a dozen nodes, each edge labelled with the actions that cause it (R36).
+Or onto the scope's own. A view names the phase of every tracked item of a state, in a fixed order
+of items; the projection follows each item through each transition. A graph of thousands of states
+becomes about a dozen nodes, each edge labelled with the actions that cause it (R36).
 """
 
 from __future__ import annotations
@@ -121,6 +121,20 @@ def _handoff_phase(scope: Scope, state: State, index: int, group: int) -> str:
     return "not yet"
 
 
+def whole(scope: Scope, state: State) -> Items:
+    """Return the one phase of the scope itself: scheduler, device, and what stays pinned."""
+    del scope
+    if not state.submitted:
+        return ("nothing submitted",)
+    where = "in a pass" if state.open_pass is not None else "between passes"
+    return (f"{where}, {_STEPS[min(len(state.steps), 2)]}{_PINS[bool(state.pins)]}",)
+
+
+_STEPS = ("device idle", "1 step in flight", "2 or more steps in flight")
+_PINS = ("", ", jobs pinned")
+_WHERE = ("between passes", "in a pass")
+
+
 VIEWS: dict[str, View] = {
     view.name: view
     for view in (
@@ -157,6 +171,8 @@ VIEWS: dict[str, View] = {
                 "new": "outside",
                 "waiting": "waiting",
                 "preempted": "waiting",
+                "loading": "waiting",
+                "loaded": "waiting",
                 "prefilling": "running",
                 "at its boundary": "registered tail",
                 "decoding": "running",
@@ -228,6 +244,29 @@ VIEWS: dict[str, View] = {
                     "stored",
                 ),
                 ("registered", "handed off at finish", "handed off, shipped"),
+            ),
+        ),
+        View(
+            "scope",
+            "The life of a whole scope",
+            "Scheduler, device and pinned jobs together, in every reachable state.",
+            whole,
+            {
+                "nothing submitted": "outside",
+                **{
+                    f"{where}, {steps}{pins}": f"{where}{pins}"
+                    for where in _WHERE
+                    for pins in _PINS
+                    for steps in _STEPS
+                },
+            },
+            (
+                (
+                    "nothing submitted",
+                    "between passes, device idle",
+                    "in a pass, device idle",
+                    "between passes, 1 step in flight",
+                ),
             ),
         ),
     )

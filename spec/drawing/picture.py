@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from itertools import pairwise
 
 import networkx as nx
 
 from cowtail.spec.drawing import text
 from cowtail.spec.drawing.arrows import is_initial, node_kind, node_label
 from cowtail.spec.drawing.geometry import (
-    LOOP_REACH,
     START_REACH,
     Box,
     Layout,
     PlacedArrow,
     PlacedNode,
-    Point,
 )
 from cowtail.spec.drawing.layout import CROSSING_COST, layout
 from cowtail.spec.drawing.palette import Colour, colours
+from cowtail.spec.drawing.paths import arrow_path, short
 
 _INK = "#1f2328"
 _MAIN = "#1f2328"
@@ -93,16 +91,17 @@ class _Picture:
         return self._wrapped(width + 2 * _MARGIN, y + _MARGIN)
 
     def _wrapped(self, width: float, height: float) -> str:
-        size = f'width="{_n(width)}" height="{_n(height)}"'
+        size = f'width="{short(width)}" height="{short(height)}"'
         title = escape(self._title)
         return "\n".join(
             [
                 f'<svg xmlns="http://www.w3.org/2000/svg" {size} '
-                f'viewBox="0 0 {_n(width)} {_n(height)}" role="img" '
+                f'viewBox="0 0 {short(width)} {short(height)}" role="img" '
                 f'aria-label="{title}" font-family="{text.FONT_FAMILY}" fill="{_INK}">',
                 f"<title>{title}</title>",
                 f"<desc>{escape(self._description())}</desc>",
-                f'<rect x="0.5" y="0.5" width="{_n(width - 1)}" height="{_n(height - 1)}" rx="8" '
+                f'<rect x="0.5" y="0.5" width="{short(width - 1)}" '
+                f'height="{short(height - 1)}" rx="8" '
                 f'fill="{_PAPER}" stroke="{_FRAME}"/>',
                 *self._body,
                 "</svg>\n",
@@ -125,13 +124,13 @@ class _Picture:
         for line in lines:
             y += size * text.LINE_HEIGHT
             self._body.append(
-                f'<text x="{_MARGIN}" y="{_n(y - size * 0.3)}" font-size="{size}"{weight}>'
+                f'<text x="{_MARGIN}" y="{short(y - size * 0.3)}" font-size="{size}"{weight}>'
                 f"{escape(line)}</text>"
             )
         return y
 
     def _graph_at(self, x: float, y: float) -> None:
-        self._body.append(f'<g transform="translate({_n(x)} {_n(y)})" text-anchor="middle">')
+        self._body.append(f'<g transform="translate({short(x)} {short(y)})" text-anchor="middle">')
         by_strength = sorted(self._placed.arrows, key=lambda placed: placed.arrow.main)
         for placed in by_strength:
             self._arrow(placed)
@@ -143,7 +142,7 @@ class _Picture:
 
     def _arrow(self, placed: PlacedArrow) -> None:
         colour, width = (_MAIN, 2.6) if placed.arrow.main else (_OTHER, 1.4)
-        path, head = _loop(placed.corners) if placed.arrow.is_loop else _path(placed.corners)
+        path, head = arrow_path(placed)
         told = f"{self._told(placed)} ({placed.arrow.count:,} steps)"
         self._body.append(
             f'<g fill="none" stroke="{colour}"><title>{escape(told)}</title>'
@@ -175,9 +174,10 @@ class _Picture:
     def _start(self, box: Box) -> None:
         x, y = box.left - START_REACH, box.centre[1]
         self._body.append(
-            f'<circle cx="{_n(x + 6)}" cy="{_n(y)}" r="5.5" fill="{_MAIN}"/>'
-            f'<path d="M{_n(x + 10)} {_n(y)}H{_n(box.left - 7)}" stroke="{_MAIN}" '
-            f'stroke-width="2"/><path d="M{_n(box.left - 1)} {_n(y)}l-8 -4.5v9z" fill="{_MAIN}"/>'
+            f'<circle cx="{short(x + 6)}" cy="{short(y)}" r="5.5" fill="{_MAIN}"/>'
+            f'<path d="M{short(x + 10)} {short(y)}H{short(box.left - 7)}" stroke="{_MAIN}" '
+            f'stroke-width="2"/><path d="M{short(box.left - 1)} {short(y)}l-8 -4.5v9z" '
+            f'fill="{_MAIN}"/>'
         )
 
     def _centred(self, lines: tuple[str, ...], box: Box, size: int, style: str) -> None:
@@ -185,7 +185,7 @@ class _Picture:
         first = y - (len(lines) - 1) * size * text.LINE_HEIGHT / 2 + size * 0.35
         for index, line in enumerate(lines):
             self._body.append(
-                f'<text x="{_n(x)}" y="{_n(first + index * size * text.LINE_HEIGHT)}" '
+                f'<text x="{short(x)}" y="{short(first + index * size * text.LINE_HEIGHT)}" '
                 f'font-size="{size}" {style}>{escape(line)}</text>'
             )
 
@@ -208,7 +208,7 @@ class _Picture:
             if x > _MARGIN and x + needed > _MARGIN + width:
                 x, y = float(_MARGIN), y + 24
             self._body.append(
-                f'<g transform="translate({_n(x)} {_n(y)})">{drawn}'
+                f'<g transform="translate({short(x)} {short(y)})">{drawn}'
                 f'<text x="24" y="4" font-size="{text.LABEL_SIZE}">{escape(meaning)}</text></g>'
             )
             x += needed
@@ -226,37 +226,8 @@ def _stroke(colour: str, width: float) -> str:
     return f'<path d="M0 0H16" stroke="{colour}" stroke-width="{width}"/>'
 
 
-def _path(corners: tuple[Point, ...]) -> tuple[str, str]:
-    """Return the path of an arrow and of its head, which touches the last corner from outside."""
-    x, y = corners[-1]
-    back = -1 if y > corners[-2][1] else 1
-    ends = [*corners[:-1], (x, y + 7 * back)]
-    parts = [f"M{_n(ends[0][0])} {_n(ends[0][1])}"]
-    for (from_x, from_y), (to_x, to_y) in pairwise(ends):
-        if from_x == to_x:
-            parts.append(f"V{_n(to_y)}")
-        else:
-            middle = _n((from_y + to_y) / 2)
-            parts.append(f"C{_n(from_x)} {middle} {_n(to_x)} {middle} {_n(to_x)} {_n(to_y)}")
-    head = f"M{_n(x)} {_n(y + back)}l-4.5 {9 * back}h9z"
-    return "".join(parts), head
-
-
-def _loop(corners: tuple[Point, ...]) -> tuple[str, str]:
-    """Return the path of a loop at the right side of its node, and of its head."""
-    (x, top), (_, bottom) = corners
-    reach = x + LOOP_REACH - 2
-    path = (
-        f"M{_n(x)} {_n(top)}C{_n(reach)} {_n(top - 6)} {_n(reach)} {_n(bottom + 6)} "
-        f"{_n(x + 7)} {_n(bottom)}"
-    )
-    return path, f"M{_n(x + 1)} {_n(bottom)}l8.5 -4.5v9z"
-
-
 def _rectangle(box: Box) -> str:
-    return f'x="{_n(box.left)}" y="{_n(box.top)}" width="{_n(box.width)}" height="{_n(box.height)}"'
-
-
-def _n(number: float) -> str:
-    """Return a coordinate as short as it can be written with two decimals."""
-    return f"{number:.2f}".rstrip("0").rstrip(".")
+    return (
+        f'x="{short(box.left)}" y="{short(box.top)}" '
+        f'width="{short(box.width)}" height="{short(box.height)}"'
+    )

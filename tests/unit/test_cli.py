@@ -157,13 +157,14 @@ def test_faults_prints_what_killed_each(tmp_path: Path) -> None:
     assert kill["actions"] > 0
 
 
-@pytest.mark.parametrize("form", ["svg", "mermaid", "dot", "graphml"])
-def test_draw_writes_every_format(form: str, tmp_path: Path) -> None:
-    words = ("draw", "--scope", "shared_prefix", "--view", "handoff", "--format", form)
+@pytest.mark.parametrize("form", ["svg", "mermaid", "dot", "graphml", "html"])
+@pytest.mark.parametrize("view", ["block", "request", "job", "handoff", "scope"])
+def test_draw_writes_every_view_in_every_format(form: str, view: str, tmp_path: Path) -> None:
+    words = ("draw", "--scope", "consumer_load", "--view", view, "--format", form)
     written = _run(*words, "--out", tmp_path)
     assert written.exit_code == 0, written.output
     (path,) = tmp_path.iterdir()
-    assert path.name.startswith("shared_prefix-handoff.")
+    assert path.name.startswith(f"consumer_load-{view}.")
     printed = _run(*words, "--out", "-")
     assert printed.stdout.rstrip("\n") == path.read_text().rstrip("\n")
 
@@ -241,6 +242,12 @@ def test_vllm_that_is_not_installed_is_named(
         (("explore", "--fault", "job_not_pined"), "did you mean 'job_not_pinned'?"),
         (("draw", "--scope", "cow_decode", "--view", "blok"), "view 'blok': no such view"),
         (("draw", "--scope", "cow_decode", "--format", "png"), "format 'png': no such format"),
+        (("draw", "--scope", "cow_decode", "--scope", "resets", "--format", "html"), "one scope"),
+        (("draw", "--scope", "cow_decode", "--trace", "a.jsonl"), "svg has no traces; use html"),
+        (
+            ("draw", "--scope", "cow_decode", "--format", "html", "--trace", "a.jsonl"),
+            "a.jsonl: no such file",
+        ),
         (("replay", "none.jsonl"), "none.jsonl: no such file"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

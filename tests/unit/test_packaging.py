@@ -22,6 +22,8 @@ def test_a_wheel_holds_one_package_and_runs_outside_the_checkout(tmp_path: Path)
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
         archive.extractall(site)
+    for front in ("page.html", "page.css", "app.js"):
+        assert (site / "cowtail/spec/page/front" / front).is_file()
     assert {top for top in tops if not top.endswith(".dist-info")} == {"cowtail"}
     environment = {**os.environ, "PYTHONPATH": str(site)}
     found = subprocess.run(
