@@ -7,11 +7,10 @@ report's statistics, and is never a reason for a green property to be weakened.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import attrs
-
+from cowtail.impl.vllm_engine.fixed_upstream import FIXED_UPSTREAM
+from cowtail.impl.vllm_engine.known_finding import KnownFinding
 from cowtail.impl.vllm_engine.surface import surface
 from cowtail.models.scope import Role
 
@@ -19,24 +18,7 @@ if TYPE_CHECKING:
     from cowtail.impl.vllm_engine.checks import Violation
     from cowtail.impl.vllm_engine.session import Session
 
-
-@attrs.frozen
-class KnownFinding:
-    """A defect of listed releases: what goes wrong, where, and how it is recognized.
-
-    ``place`` names functions of vLLM; ``see`` is the public change that it is next to. ``page``
-    is its page in docs/findings, ``consequence`` what it means for a user.
-    """
-
-    name: str
-    page: str
-    consequence: str
-    identifier: str
-    releases: tuple[str, ...]
-    sentence: str
-    place: str
-    see: str
-    recognizes: Callable[[Session], bool]
+__all__ = ["KNOWN_FINDINGS", "KnownFinding", "known_finding"]
 
 
 def _producer_load_races(session: Session) -> bool:
@@ -199,8 +181,9 @@ KNOWN_FINDINGS: tuple[KnownFinding, ...] = (
             ("C", "hang: the request waits for a load that nobody makes"),
         )
     ),
+    *FIXED_UPSTREAM,
 )
-"""The findings that are known, in the order in which they were found."""
+"""The findings that are known, in the order in which they were found; then what is fixed."""
 
 
 def known_finding(session: Session, violation: Violation) -> KnownFinding | None:

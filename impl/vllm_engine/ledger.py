@@ -57,8 +57,9 @@ class Ledger:
     ``wrong_lookups`` say what was wrong when it was seen (S7, S10, V6, S13 and S14, S12);
     ``keys_of_preempted`` are the keys that a pass registered for requests that it preempted;
     ``resumed_at_once`` are the requests that a reset preempted, and that the next pass, the one
-    that tells the connector of it, scheduled again; ``jobs`` are all store jobs so far;
-    ``statistics`` counts events.
+    that tells the connector of it, scheduled again; ``marked_late`` are those whose tail was
+    registered when a later chunk of theirs, which overwrites it, was scheduled already; ``jobs``
+    are all store jobs so far; ``statistics`` counts events.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Ledger:
         self.wrong_lookups: list[str] = []
         self.keys_of_preempted: set[bytes] = set()
         self.resumed_at_once: set[str] = set()
+        self.marked_late: set[str] = set()
         self.statistics: Counter[str] = Counter()
         self._config = config
         self._view = view
@@ -139,6 +141,12 @@ class Ledger:
         """Take down that the scheduler is about to hear of ``jobs`` from ``rank``."""
         for job in jobs:
             self.jobs[job].ranks.remove(rank)
+
+    def note_markers(self, requests: Mapping[str, Any]) -> None:
+        """Take down the tails that are marked in a block which a step in flight overwrites."""
+        for (name, _), (_, boundary) in self._view.markers().items():
+            if requests[name].num_computed_tokens > boundary:
+                self.marked_late.add(name)
 
     def note_finished(self, requests: Mapping[str, Any]) -> None:
         """Count the pins that outlive their requests."""

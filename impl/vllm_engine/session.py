@@ -329,6 +329,8 @@ class Session:
         except Exception as error:
             raise Violation("A", f"{action} raised {_place(error)}") from error
         self.ledger.note_finished(self.requests)
+        if isinstance(action, SchedulePass | UpdateFromOutput | UpdateConnectorOutput):
+            self.ledger.note_markers(self.requests)
         check(self, aside=isinstance(action, _ASIDE))
         if self.watcher is not None:
             self.watcher.after(action)

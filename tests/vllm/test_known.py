@@ -29,7 +29,9 @@ from cowtail.models.scope import RequestSpec, Role
 
 pytestmark = pytest.mark.vllm
 
-RACE, RETRY, ROOM, CHAIN, WITHDRAWN, RESET = dict.fromkeys(known.name for known in KNOWN_FINDINGS)
+RACE, RETRY, ROOM, CHAIN, WITHDRAWN, RESET, *_FIXED = dict.fromkeys(
+    known.name for known in KNOWN_FINDINGS
+)
 TEXT = "the quick brown fox jumps over the lazy dog, and then it jumps back again"
 STORED = "x" * 40
 
