@@ -206,6 +206,21 @@ def _vllm_config(config: EngineConfig) -> Any:
     return vllm_config
 
 
+def _window_groups(config: EngineConfig) -> list[Any]:
+    """Return the group of sliding-window attention, if there is one."""
+    if not config.window:
+        return []
+    vllm = surface()
+    spec = vllm.kv_cache.SlidingWindowSpec(
+        block_size=config.window_block_size,
+        num_kv_heads=1,
+        head_size=1,
+        dtype=vllm.torch.float32,
+        sliding_window=config.window,
+    )
+    return [vllm.kv_cache.KVCacheGroupSpec(["window"], spec)]
+
+
 def _kv_cache_config(config: EngineConfig, vllm_config: Any) -> tuple[Any, int, int]:
     vllm = surface()
     attention = vllm.kv_cache.FullAttentionSpec(
@@ -227,6 +242,7 @@ def _kv_cache_config(config: EngineConfig, vllm_config: Any) -> tuple[Any, int, 
         kv_cache_groups=[
             vllm.kv_cache.KVCacheGroupSpec(["attention"], attention, is_eagle_group=config.eagle),
             vllm.kv_cache.KVCacheGroupSpec(["mamba"], mamba),
+            *_window_groups(config),
         ],
         prefix_cache_retention_interval=config.retention_interval,
     )

@@ -73,18 +73,20 @@ ENGINE_ACTIONS: tuple[type[Action], ...] = (*ACTIONS, RunLoad, OfPeer)
 class EngineConfig:
     """Sizes in tokens or blocks; ``num_blocks`` counts the null block.
 
-    ``stored`` are requests that an earlier producer ran to completion: what the store holds
-    when the run begins. ``failure_code`` is what the store answers to a put that fails.
-    ``eagle`` turns EAGLE's block drop on (no drafts are proposed). ``retention_interval`` says
-    which Mamba states stay cached: 0 (the release's default) those that a resend can reach,
-    None one at every block boundary. ``priority``: the scheduler serves the request with the
-    smallest ``RequestSpec.priority`` first and preempts the one with the greatest, instead of
-    first come, first served. ``model_runner`` is whose conventions the scheduler speaks: to "v2"
-    a resumed request is announced as a new one, to "v1" as a cached one. ``lookup_async``: lookups
-    in the store are answered later. ``shared_prefix_checkpoints``: chunks also end inside a block,
-    where a sibling's hit ended. ``max_evictions`` and ``max_resets`` say how many store entries are
-    evicted, and how often caches are reset. ``peer_requests``: a second live engine of the same
-    sizes, in role ``peer_role``, shares the store and serves these.
+    ``stored`` are requests that an earlier producer ran to completion: what the store holds when
+    the run begins. ``failure_code`` is what the store answers to a put that fails. ``eagle`` turns
+    EAGLE's block drop on (no drafts are proposed). ``retention_interval`` says which Mamba states
+    stay cached: 0 (the release's default) those that a resend can reach, None one at every block
+    boundary. ``priority``: the scheduler serves the request with the smallest
+    ``RequestSpec.priority`` first and preempts the one with the greatest, instead of first come,
+    first served. ``model_runner`` is whose conventions the scheduler speaks: to "v2" a resumed
+    request is announced as a new one, to "v1" as a cached one. ``lookup_async``: lookups in the
+    store are answered later. ``shared_prefix_checkpoints``: chunks also end inside a block, where a
+    sibling's hit ended. ``window``: beside the other groups there is one of sliding-window
+    attention, whose tokens attend to themselves and the ``window - 1`` before them, in blocks of
+    ``window_block_size``; 0: there is none. ``max_evictions`` and ``max_resets`` say how many store
+    entries are evicted, and how often caches are reset. ``peer_requests``: a second live engine of
+    the same sizes, in role ``peer_role``, shares the store and serves these.
 
     Raises ValueError, naming the value, the rule and the fix, when the sizes do not fit.
     """
@@ -107,6 +109,8 @@ class EngineConfig:
     model_runner: str = "v1"
     lookup_async: bool = False
     shared_prefix_checkpoints: bool = False
+    window: int = 0
+    window_block_size: int = 4
     max_evictions: int = 0
     max_resets: int = 0
     peer_requests: tuple[RequestSpec, ...] = ()
@@ -114,7 +118,8 @@ class EngineConfig:
 
     def __attrs_post_init__(self) -> None:
         """Refuse what vLLM would refuse later and less clearly."""
-        for name in ("attention_block_size", "mamba_block_size"):
+        sizes = ("attention_block_size", "mamba_block_size", "window_block_size")
+        for name in sizes if self.window else sizes[:2]:
             size = getattr(self, name)
             if size < 1 or size % self.hash_unit:
                 raise ValueError(
@@ -137,6 +142,10 @@ class EngineConfig:
             raise ValueError(
                 f"retention_interval={self.retention_interval}: must be a multiple of the LCM of "
                 f"the block sizes, {self.lcm_block_size}; change it"
+            )
+        if self.window < 0 or self.window == 1:
+            raise ValueError(
+                f"window={self.window}: a window is 2 tokens or more, or 0 for none; change it"
             )
         for name in ("max_evictions", "max_resets"):
             if getattr(self, name) < 0:
@@ -162,7 +171,13 @@ class EngineConfig:
     @property
     def lcm_block_size(self) -> int:
         """The unit of normal saves, in tokens."""
-        return math.lcm(self.attention_block_size, self.mamba_block_size)
+        return math.lcm(*self.block_sizes)
+
+    @functools.cached_property
+    def block_sizes(self) -> tuple[int, ...]:
+        """Tokens of a block, for each group: attention, Mamba, and the window if there is one."""
+        sizes = (self.attention_block_size, self.mamba_block_size)
+        return (*sizes, self.window_block_size) if self.window else sizes
 
     @property
     def longest(self) -> int:
@@ -196,10 +211,16 @@ class EngineConfig:
     def blocks_for(self, request: RequestSpec) -> int:
         """Return the most blocks that ``request`` holds at once, running alone.
 
-        The attention table and a consumer's copy; the Mamba state that runs, the one it is
-        copied from, and a copy-on-write.
+        The attention tables, each with a consumer's copy; the Mamba state that runs, the one it
+        is copied from, and a copy-on-write.
         """
-        return math.ceil(len(request.tokens) / self.attention_block_size) + 1 + 3
+        tables = (math.ceil(len(request.tokens) / size) + 1 for size in self.attention_sizes)
+        return sum(tables) + 3
+
+    @property
+    def attention_sizes(self) -> tuple[int, ...]:
+        """Tokens of a block, for each group of attention."""
+        return (self.attention_block_size, *self.block_sizes[2:])
 
     def request(self, name: str) -> RequestSpec:
         """Return a request by name. Raises ValueError with the known names."""

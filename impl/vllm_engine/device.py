@@ -8,7 +8,7 @@ overwrites the running state in place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -16,8 +16,8 @@ import attrs
 from cowtail.impl.vllm_engine.config import EngineConfig
 from cowtail.impl.vllm_engine.memory import Memory, line_of
 
-ATTENTION, MAMBA = 0, 1
-"""The groups, in the order in which they are built."""
+ATTENTION, MAMBA, WINDOW = 0, 1, 2
+"""The groups, in the order in which they are built; the last one may be missing."""
 NULL_BLOCK = 0
 """Id of the null block."""
 FILLER = "z"
@@ -97,8 +97,12 @@ class Device:
 
     def _written(self, request_id: str, start: int, end: int) -> list[int]:
         """Return the attention blocks that a chunk writes."""
-        size = self._config.attention_block_size
-        return self._rows[request_id].tables[ATTENTION][start // size : (end - 1) // size + 1]
+        tables = self._rows[request_id].tables
+        return [
+            block
+            for group, size in _attention_groups(self._config)
+            for block in tables[group][start // size : (end - 1) // size + 1]
+        ]
 
     def _update_rows(self, step: Any) -> dict[str, int]:
         """Mirror the scheduler's tables; return where each request's chunk starts."""
@@ -139,11 +143,15 @@ class Device:
             self.wrong.append(f"{request_id} has no Mamba block for token {end}: table {states}")
             return []
         for rank, memory in enumerate(self._memories):
-            self._read_attention(memory, row.tables[ATTENTION], line[:start], request_id, rank)
+            for group, _ in _attention_groups(self._config):
+                self._read_attention(
+                    memory, row.tables[group], group, line[:start], request_id, rank
+                )
             if start:
                 why = memory.why_not_state(states[source], line[start - 1])
                 self._complain(why, request_id, rank)
-            self._write_attention(memory, row.tables[ATTENTION], line, start, end)
+            for group, size in _attention_groups(self._config):
+                self._write_attention(memory, row.tables[group], size, line, start, end)
             memory.write_state(states[destination], line[end - 1])
         row.column = destination
         if end < row.num_tokens:
@@ -152,18 +160,32 @@ class Device:
         return [ord(line[end][-1])]
 
     def _read_attention(
-        self, memory: Memory, table: list[int], prefix: Sequence[str], request_id: str, rank: int
+        self,
+        memory: Memory,
+        table: list[int],
+        group: int,
+        prefix: Sequence[str],
+        request_id: str,
+        rank: int,
     ) -> None:
-        size = self._config.attention_block_size
-        for first in range(0, len(prefix), size):
+        """Read what the first token of a chunk after ``prefix`` attends to."""
+        size = self._config.block_sizes[group]
+        reached = max(len(prefix) - self._config.window + 1, 0) if group == WINDOW else 0
+        for first in range(reached // size * size, len(prefix), size):
             block = table[first // size]
-            why = memory.why_not_attention(block, prefix[first : first + size])
+            begin = max(reached - first, 0)
+            why = memory.why_not_attention(block, prefix[first : first + size], begin)
             self._complain(why, request_id, rank)
 
     def _write_attention(
-        self, memory: Memory, table: list[int], line: Sequence[str], start: int, end: int
+        self,
+        memory: Memory,
+        table: list[int],
+        size: int,
+        line: Sequence[str],
+        start: int,
+        end: int,
     ) -> None:
-        size = self._config.attention_block_size
         for position in range(start, end):
             block = table[position // size]
             if block == NULL_BLOCK:
@@ -176,6 +198,11 @@ class Device:
             self.wrong.append(f"{request_id} reads wrong KV on rank {rank}: {why}")
 
 
+def _attention_groups(config: EngineConfig) -> Iterator[tuple[int, int]]:
+    """Yield index and block size of each group of attention."""
+    return ((group, size) for group, size in enumerate(config.block_sizes) if group != MAMBA)
+
+
 def why_not_under_key(
     config: EngineConfig, memory: Memory, block: int, group: int, prefix: str
 ) -> str | None:
@@ -186,6 +213,6 @@ def why_not_under_key(
     """
     if group == MAMBA:
         return memory.why_not_state(block, prefix)
-    size = config.attention_block_size
+    size = config.block_sizes[group]
     start = (len(prefix) - 1) // size * size
     return memory.why_not_attention(block, line_of(prefix)[start:])

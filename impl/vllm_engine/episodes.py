@@ -98,6 +98,8 @@ def draw_config(rng: random.Random) -> EngineConfig:
         priority=priority,
         failure_code=rng.choice((TRANSFER_FAILED, NO_AVAILABLE_HANDLE)),
         lookup_async=rng.random() < 0.3,
+        window=rng.choice((0, 0, 0, unit, 2 * unit + 1, states + 1)),
+        window_block_size=rng.choice((unit, unit, states)),
         shared_prefix_checkpoints=can_checkpoint and rng.random() < 0.3,
         max_evictions=rng.choice((0, 0, 1, 3)),
         max_resets=rng.choice((0, 0, 1, 3)),

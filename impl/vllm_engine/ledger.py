@@ -163,8 +163,11 @@ class Ledger:
             touched |= {copy.src_block_id, copy.dst_block_id}
         for name, num_tokens in scheduled.num_scheduled_tokens.items():
             end = starts[name] + num_tokens
-            attention, states = self._view.tables(name)
-            touched.update(attention[: (end - 1) // self._config.attention_block_size + 1])
+            tables = self._view.tables(name)
+            for group, size in enumerate(self._config.block_sizes):
+                if group != MAMBA:
+                    touched.update(tables[group][: (end - 1) // size + 1])
+            states = tables[MAMBA]
             touched.add(states[(end - 1) // self._config.mamba_block_size])
             if starts[name]:
                 touched.add(states[(starts[name] - 1) // self._config.mamba_block_size])
@@ -187,10 +190,9 @@ class Ledger:
         """Return the blocks that a load fills: those from the aligned local hit on."""
         lcm = self._config.lcm_block_size
         start = request.load_spec.vllm_cached_tokens // lcm * lcm
-        sizes = (self._config.attention_block_size, self._config.mamba_block_size)
         return {
             block
-            for table, size in zip(request.block_ids, sizes, strict=True)
+            for table, size in zip(request.block_ids, self._config.block_sizes, strict=True)
             for block in table[start // size :]
             if block != NULL_BLOCK
         }

@@ -71,11 +71,11 @@ class Memory:
         self.writes += 1
         self._pages[block] = list(page) if isinstance(page, tuple) else page
 
-    def why_not_attention(self, block: int, expected: Sequence[str]) -> str | None:
-        """Return why the block's first slots are not ``expected``; None if they are."""
+    def why_not_attention(self, block: int, expected: Sequence[str], begin: int = 0) -> str | None:
+        """Return why the block's first slots, from ``begin`` on, are not ``expected``; or None."""
         page = self._pages.get(block, "")
         held: Sequence[str] = page if isinstance(page, list) else [""] * self._slots
-        for slot, prefix in enumerate(expected):
+        for slot, prefix in enumerate(expected[begin:], begin):
             if held[slot] != prefix:
                 what = show(held[slot])
                 if isinstance(page, str) and page:

@@ -234,7 +234,7 @@ def _store_entry(session: Session, key: str, page: Page) -> StoreEntry:
     entry = session.store.entry(key)
     content = (page,) if isinstance(page, str) else page
     if not isinstance(page, str):
-        content = page[: (len(entry.prefix) - 1) % session.config.attention_block_size + 1]
+        content = page[: (len(entry.prefix) - 1) % session.config.block_sizes[entry.group] + 1]
     return StoreEntry(entry.rank, entry.group, entry.prefix, content)
 
 

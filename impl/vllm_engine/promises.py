@@ -3,7 +3,8 @@
 The other properties say that nothing wrong is done; these say that what should be done is. They
 are checked when everything has been drained, and only where nothing excuses a miss: every put
 and load succeeded, nothing was preempted, aborted or thrown away (R2, R9 and R18 allow a tail to
-be dropped then). What is found is asked of the real code, by a consumer with an empty cache;
+be dropped then), and where there is no window: how much of one is owed is not worked out here.
+What is found is asked of the real code, by a consumer with an empty cache;
 what should be found is computed from lengths alone, as R28, R29 and R31 say.
 
 >>> [replay_boundary(4, False, tokens) for tokens in (44, 45, 46)]
@@ -102,7 +103,7 @@ def _first_miss(session: Session, more: str) -> str | None:
 
 def _owed(session: Session) -> Iterator[tuple[str, str]]:
     """Yield the name and prompt of each request whose boundary must be in the store."""
-    if session.config.role not in (Role.PRODUCER, Role.BOTH):
+    if session.config.role not in (Role.PRODUCER, Role.BOTH) or session.config.window:
         return
     if any(engine.statistics[event] for engine in session.engines for event in _EXCUSES):
         return

@@ -4,6 +4,7 @@ import pytest
 
 from cowtail.harness.contract import contract_level
 from cowtail.harness.contract.vllm import CONTRACT
+from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.config import EngineConfig
 from cowtail.impl.vllm_engine.fuzz import fuzz
 from cowtail.impl.vllm_engine.session import NotPossible, Session
@@ -135,3 +136,33 @@ def test_a_checkpoint_keeps_the_state_where_a_siblings_hit_ended() -> None:
         ends[on] = scheduled.num_scheduled_tokens["b"]
         session.drain()
     assert ends == {False: 16, True: 12}
+
+
+WINDOWED = EngineConfig(
+    requests=(RequestSpec("a", "x" * 44, max_tokens=8), RequestSpec("b", "x" * 44)), window=9
+)
+
+
+def test_a_window_leaves_its_blocks_behind_and_a_resend_finds_the_last_ones() -> None:
+    session = Session(WINDOWED)
+    session.do(Submit("a"))
+    while session.requests["a"].num_computed_tokens < 44:
+        session.do_all(*STEP)
+    _, _, window = session.view.tables("a")
+    assert window[:8] == [0] * 8
+    assert all(window[8:])
+    session.do_all(Submit("b"), *STEP)
+    assert session.requests["b"].num_computed_tokens > 40
+    session.drain()
+
+
+def test_what_a_window_reads_is_watched() -> None:
+    session = Session(WINDOWED)
+    session.do_all(Submit("a"), *STEP)
+    before = session.requests["a"].num_computed_tokens
+    block = session.view.tables("a")[2][(before - 1) // WINDOWED.window_block_size]
+    session.do(SchedulePass())
+    for memory in session.memories:
+        memory.write_slot(block, 3, "somebody else")
+    with pytest.raises(Violation, match="V5: a reads wrong KV on rank 0: slot 3 of block"):
+        session.do(Execute())

@@ -58,6 +58,8 @@ def scope_of(config: EngineConfig) -> Scope:
     release = surface().release.version
     if release not in BEHAVIOURS:
         raise NotCovered(f"release {release}")
+    if config.window:
+        raise NotCovered("a group of sliding-window attention")
     asynchronous = config.max_steps_in_flight > 1
     try:
         return Scope(
