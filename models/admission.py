@@ -145,8 +145,9 @@ def spend_answer_guard(scope: Scope, state: State, index: int) -> str:
         return "an answer is kept until its request is admitted"
     if request.answer is None:
         return f"{spec.name!r} has no answer"
-    if not isinstance(plan_admission(scope, state, index), Refusal):
-        return f"{spec.name!r} can be admitted"
+    needed = scope.behaviours.passes_need_work
+    if needed and not isinstance(plan_admission(scope, state, index), Refusal):
+        return f"{spec.name!r} can be admitted, and may be all that the pass has to do"
     return ""
 
 

@@ -31,14 +31,13 @@ def _producer_load_races(session: Session) -> bool:
 
 
 def _retry_blocks_the_queue(session: Session) -> bool:
-    """The head of the blocked queue retries a failed load, and is itself reserved for."""
-    head = session.view.blocked_head()
-    return (
-        session.config.recompute_failed_loads
-        and head is not None
-        and head.num_computed_tokens == 0
-        and not any(session.view.tables(head.request_id))
-        and session.view.is_reserved_for(head)
+    """A request that waits, to retry a failed load, holds nothing and is itself reserved for."""
+    return session.config.recompute_failed_loads and any(
+        not request.is_finished()
+        and request.num_computed_tokens == 0
+        and not any(session.view.tables(name))
+        and session.view.is_reserved_for(request)
+        for name, request in session.requests.items()
     )
 
 

@@ -1,4 +1,4 @@
-"""Late lookups, evictions, resets and checkpoints on real vLLM: each really happens (R18, R38)."""
+"""Late lookups, evictions, resets, checkpoints, windows: each really happens (R18, R38)."""
 
 import pytest
 

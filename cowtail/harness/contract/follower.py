@@ -80,6 +80,10 @@ class Follower:
         self.state, self.effects = transition.state, transition.effects
         return self.effects
 
+    def share_store(self, store: tuple[StoreEntry, ...]) -> None:
+        """Take over what the store holds: another engine, followed by itself, works on it too."""
+        self.state = attrs.evolve(self.state, store=store)
+
     def allows(self, action: Action) -> bool:
         """Whether the model allows an action now."""
         try:

@@ -53,8 +53,6 @@ UNBOUNDED = 10**9
 
 def scope_of(config: EngineConfig) -> Scope:
     """Return the model's scope of a configuration. Raises NotCovered, saying what is missing."""
-    if config.peer_requests:
-        raise NotCovered("two engines on one store")
     release = surface().release.version
     if release not in BEHAVIOURS:
         raise NotCovered(f"release {release}")
@@ -132,6 +130,8 @@ class VllmContract:
 
     def before(self, action: Action) -> None:
         """Get ready for an action of the session."""
+        if self._session.partner is not None:
+            self._follower.share_store(self._store.entries())
         self._decisions.clear()
         self._session.lookup.used.clear()
         asked = self._session.lookup.asked()
