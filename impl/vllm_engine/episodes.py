@@ -98,18 +98,26 @@ def draw_config(rng: random.Random) -> EngineConfig:
         priority=priority,
         failure_code=rng.choice((TRANSFER_FAILED, NO_AVAILABLE_HANDLE)),
         lookup_async=rng.random() < 0.3,
-        window=rng.choice((0, 0, 0, unit, 2 * unit + 1, states + 1)),
-        window_block_size=rng.choice((unit, unit, states)),
         shared_prefix_checkpoints=can_checkpoint and rng.random() < 0.3,
         max_evictions=rng.choice((0, 0, 1, 3)),
         max_resets=rng.choice((0, 0, 1, 3)),
         peer_requests=peers,
-        peer_role=rng.choice((Role.PRODUCER, Role.BOTH, Role.CONSUMER)),
+        peer_role=rng.choice((Role.PRODUCER, Role.BOTH, Role.CONSUMER)) if peers else Role.BOTH,
     )
+    config = _with_window(rng, config)
     needed = [config.blocks_for(request) for request in (*requests, *peers)]
     least = max(needed) + 1
     ample = sum(needed) + 8
     return attrs.evolve(config, num_blocks=rng.choice((least, least + 2, least + 5, ample)))
+
+
+def _with_window(rng: random.Random, config: EngineConfig) -> EngineConfig:
+    """Draw the sizes of a group of sliding windows; mostly there is none."""
+    if rng.random() > 0.08:
+        return config
+    unit, states = config.hash_unit, config.mamba_block_size
+    window = rng.choice((unit, 2 * unit + 1, states + 1))
+    return attrs.evolve(config, window=window, window_block_size=rng.choice((unit, unit, states)))
 
 
 def _draw_peer(rng: random.Random, requests: Sequence[RequestSpec]) -> tuple[RequestSpec, ...]:
