@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import platform
 
 import typer
@@ -32,6 +33,8 @@ def doctor() -> None:
         ("torch engine, cpu", "yes"),
         ("torch engine, cuda", _cuda()),
         ("vLLM", _vllm()),
+        ("vLLM releases", _releases()),
+        ("vLLM recorder", _recorder()),
         ("Mooncake", _mooncake()),
     ]
     width = max(len(name) for name, _ in rows)
@@ -62,6 +65,26 @@ def _vllm() -> str:
         if _version(name) != NOT_INSTALLED:
             return f"{name} {_version(name)}"
     return "yes: version unknown"
+
+
+def _releases() -> str:
+    load_torch()
+    from cowtail.impl.vllm_engine.launch import cache_folder, is_unpacked
+    from cowtail.impl.vllm_engine.releases import RELEASES
+
+    there = [release.version for release in RELEASES if is_unpacked(release.version)]
+    if not there:
+        return f"none in {cache_folder()}; `cowtail vllm fetch` brings them"
+    return f"{', '.join(there)} in {cache_folder()}"
+
+
+def _recorder() -> str:
+    plugins = importlib.metadata.entry_points(group="vllm.general_plugins")
+    if not any(plugin.name == "cowtail" for plugin in plugins):
+        return "no: its entry point is not installed; `pip install cowtail` beside vLLM"
+    on = [name for name in ("COWTAIL_LOG", "COWTAIL_MONITOR") if os.environ.get(name)]
+    state = f"on, by {' and '.join(on)}" if on else "off; COWTAIL_LOG=FILE turns it on"
+    return f"entry point installed, {state}"
 
 
 def _mooncake() -> str:

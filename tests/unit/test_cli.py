@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import sys
 from pathlib import Path
@@ -174,6 +175,19 @@ def test_doctor_names_versions_and_what_can_run() -> None:
     assert result.exit_code == 0
     for name in ("python", "torch", "hypothesis", "model digest", "torch engine, cuda", "vLLM"):
         assert name in result.stdout
+
+
+def test_doctor_names_what_is_missing_and_what_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COWTAIL_CACHE", str(tmp_path))
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
+    printed = _run("doctor").stdout
+    assert f"none in {tmp_path / 'vllm'}; `cowtail vllm fetch` brings them" in printed
+    assert "its entry point is not installed" in printed
+    (tmp_path / "vllm/0.31.0/vllm").mkdir(parents=True)
+    (tmp_path / "vllm/0.31.0/vllm/_version.py").touch()
+    assert f"0.31.0 in {tmp_path / 'vllm'}" in _run("doctor").stdout
 
 
 def _bad_trace(folder: Path, *lines: str, header: str = "") -> Path:
