@@ -113,7 +113,7 @@ def draw_config(rng: random.Random) -> EngineConfig:
 
 def _with_window(rng: random.Random, config: EngineConfig) -> EngineConfig:
     """Draw the sizes of a group of sliding windows; mostly there is none."""
-    if rng.random() > 0.08:
+    if rng.random() > 0.08 or not surface().release.windows_beside_states:
         return config
     unit, states = config.hash_unit, config.mamba_block_size
     window = rng.choice((unit, 2 * unit + 1, states + 1))

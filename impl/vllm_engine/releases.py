@@ -55,6 +55,8 @@ class Release:
     ``blocked_queue``: attribute of the scheduler with the requests that wait for a load.
     ``shared_prefix_checkpoint``: field of ``CacheConfig`` that turns shared-prefix checkpoints
     on; None where there are none.
+    ``windows_beside_states``: sliding windows are looked up beside Mamba states with partial hits;
+    where not, the lookup is an AssertionError.
 
     What it promises (the appendix of the domain page, checked by ``cowtail vllm matrix``):
 
@@ -77,6 +79,7 @@ class Release:
     failed_loads_by_request: bool
     blocked_queue: str
     shared_prefix_checkpoint: str | None
+    windows_beside_states: bool
     finish_time_handoff: bool
     boundary_below_prompt: bool
     eagle_companion: bool
@@ -94,6 +97,7 @@ _V029 = Release(
     failed_loads_by_request=False,
     blocked_queue="skipped_waiting",
     shared_prefix_checkpoint=None,
+    windows_beside_states=False,
     finish_time_handoff=False,
     boundary_below_prompt=False,
     eagle_companion=False,
@@ -104,6 +108,7 @@ _V030 = attrs.evolve(
     version="0.30.0",
     marker_has_block=True,
     shared_prefix_checkpoint="enable_mamba_fine_grained_prefix_cache",
+    windows_beside_states=True,
     finish_time_handoff=True,
     default_retention=0,
 )
