@@ -16,6 +16,7 @@ import attrs
 
 from cowtail.impl.vllm_engine.config import EngineConfig
 from cowtail.impl.vllm_engine.lookups import DirectLookup
+from cowtail.impl.vllm_engine.multi import store_connectors
 from cowtail.impl.vllm_engine.surface import surface
 from cowtail.models.scope import RequestSpec
 
@@ -60,7 +61,7 @@ class Built:
     vllm_config: Any
     kv_cache_config: Any
     coordinator: Any
-    lookup: DirectLookup
+    lookups: tuple[DirectLookup, ...]
     scheduler_block_size: int
     hash_block_size: int
 
@@ -98,7 +99,9 @@ def build(config: EngineConfig) -> Built:
         coordinator=_coordinator(
             config, vllm_config, kv_cache_config, scheduler_block_size, hash_block_size
         ),
-        lookup=scheduler.connector.connector_scheduler.client,
+        lookups=tuple(
+            each.connector_scheduler.client for each in store_connectors(scheduler.connector)
+        ),
         scheduler_block_size=scheduler_block_size,
         hash_block_size=hash_block_size,
     )
@@ -168,10 +171,8 @@ def _vllm_config(config: EngineConfig) -> Any:
         ),
         device_config=vllm.config.DeviceConfig("cpu"),
         kv_transfer_config=vllm.config.KVTransferConfig(
-            kv_connector="MooncakeStoreConnector",
-            kv_role=_ROLES[config.role.value],
+            **_connector(config),
             kv_load_failure_policy="recompute" if config.recompute_failed_loads else "fail",
-            kv_connector_extra_config={"load_async": True, "lookup_async": config.lookup_async},
         ),
     )
     cache = vllm_config.cache_config
@@ -219,6 +220,23 @@ def _window_groups(config: EngineConfig) -> list[Any]:
         sliding_window=config.window,
     )
     return [vllm.kv_cache.KVCacheGroupSpec(["window"], spec)]
+
+
+def _connector(config: EngineConfig) -> dict[str, Any]:
+    """Return the settings of the connector, or of one of several and its children."""
+    role = _ROLES[config.role.value]
+    child = {
+        "kv_connector": "MooncakeStoreConnector",
+        "kv_role": role,
+        "kv_connector_extra_config": {"load_async": True, "lookup_async": config.lookup_async},
+    }
+    if config.connectors == 1:
+        return child
+    return {
+        "kv_connector": "MultiConnector",
+        "kv_role": role,
+        "kv_connector_extra_config": {"connectors": [child] * config.connectors},
+    }
 
 
 def _kv_cache_config(config: EngineConfig, vllm_config: Any) -> tuple[Any, int, int]:

@@ -89,8 +89,8 @@ def reads_are_true(session: Session) -> str | None:
 def loads_do_not_race(session: Session) -> str | None:
     """V6: no load goes into a block that a step which has not been executed reads or writes.
 
-    Loads are not ordered with the device's stream. Checked when the load is dispatched,
-    whichever of the two would have come first.
+    Nor into one that another connector loads into. Loads are not ordered with the device's
+    stream. Checked when the load is dispatched, whichever of the two would have come first.
     """
     return next(iter(session.ledger.racing_loads), None)
 

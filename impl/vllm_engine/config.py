@@ -86,7 +86,8 @@ class EngineConfig:
     attention, whose tokens attend to themselves and the ``window - 1`` before them, in blocks of
     ``window_block_size``; 0: there is none. ``max_evictions`` and ``max_resets`` say how many store
     entries are evicted, and how often caches are reset. ``peer_requests``: a second live engine of
-    the same sizes, in role ``peer_role``, shares the store and serves these.
+    the same sizes, in role ``peer_role``, shares the store and serves these. ``connectors``: 2
+    for vLLM's MultiConnector of two store connectors, each with its own store.
 
     Raises ValueError, naming the value, the rule and the fix, when the sizes do not fit.
     """
@@ -115,6 +116,7 @@ class EngineConfig:
     max_resets: int = 0
     peer_requests: tuple[RequestSpec, ...] = ()
     peer_role: Role = Role.BOTH
+    connectors: int = 1
 
     def __attrs_post_init__(self) -> None:
         """Refuse what vLLM would refuse later and less clearly."""
@@ -150,6 +152,13 @@ class EngineConfig:
         for name in ("max_evictions", "max_resets"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)}: must be 0 or more; raise it")
+        if self.connectors not in (1, 2):
+            raise ValueError(f"connectors={self.connectors}: this engine builds 1 or 2; use one")
+        if self.connectors > 1 and (self.peer_requests or self.lookup_async):
+            raise ValueError(
+                f"connectors={self.connectors} with peer_requests or lookup_async: not driven "
+                "together; leave one of them out"
+            )
         if Role.NONE in (self.role, self.peer_role):
             raise ValueError("role=none: this engine drives a connector; use producer or both")
         names = [request.name for request in (*self.requests, *self.peer_requests)]
@@ -205,8 +214,8 @@ class EngineConfig:
 
     @property
     def num_numbered_ranks(self) -> int:
-        """How many ranks actions can name, those of a second engine included."""
-        return self.num_ranks * (2 if self.peer_requests else 1)
+        """How many ranks actions can name, those of a second engine or connector included."""
+        return self.num_ranks * (2 if self.peer_requests else self.connectors)
 
     def blocks_for(self, request: RequestSpec) -> int:
         """Return the most blocks that ``request`` holds at once, running alone.

@@ -104,6 +104,8 @@ def draw_config(rng: random.Random) -> EngineConfig:
         peer_requests=peers,
         peer_role=rng.choice((Role.PRODUCER, Role.BOTH, Role.CONSUMER)) if peers else Role.BOTH,
     )
+    if not peers and not config.lookup_async and rng.random() < 0.15:
+        config = attrs.evolve(config, connectors=2)
     config = _with_window(rng, config)
     needed = [config.blocks_for(request) for request in (*requests, *peers)]
     least = max(needed) + 1

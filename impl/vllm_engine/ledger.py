@@ -15,6 +15,7 @@ import attrs
 from cowtail.impl.vllm_engine.config import EngineConfig
 from cowtail.impl.vllm_engine.device import MAMBA, NULL_BLOCK, why_not_under_key
 from cowtail.impl.vllm_engine.memory import Memory
+from cowtail.impl.vllm_engine.multi import number, requests_of
 from cowtail.impl.vllm_engine.surface import surface
 from cowtail.impl.vllm_engine.view import View
 
@@ -85,7 +86,7 @@ class Ledger:
         self._memories = memories
         self._prefixes = prefixes
         self._generations: Counter[str] = Counter()
-        self._handed_off: set[tuple[str, int, int, int]] = set()
+        self._handed_off: set[tuple[int, str, int, int, int]] = set()
         self._outlived: set[int] = set()
 
     def note_pass(self, scheduled: Any, in_flight: Sequence[Step]) -> Step:
@@ -134,7 +135,7 @@ class Ledger:
 
     def note_executed(self, step: Step) -> None:
         """Compare the step's boundary blocks with their hashes, the step having been executed."""
-        for request in step.scheduled.kv_connector_metadata.requests:
+        for _, request in requests_of(step.scheduled.kv_connector_metadata):
             self._check_contents(request)
 
     def note_reported(self, rank: int, jobs: Sequence[int]) -> None:
@@ -175,9 +176,13 @@ class Ledger:
 
     def note_loads(self, scheduled: Any, in_flight: Sequence[Step]) -> None:
         """Check that no load of this pass goes where an earlier, unexecuted step still works."""
-        for request in scheduled.kv_connector_metadata.requests:
-            if request.load_spec is None:
+        loading = set()
+        for _, request in requests_of(scheduled.kv_connector_metadata):
+            if request.load_spec is None or not request.load_spec.can_load:
                 continue
+            if request.req_id in loading:
+                self.racing_loads.append(f"two connectors load into the blocks of {request.req_id}")
+            loading.add(request.req_id)
             loaded = self._load_destinations(request)
             for step in in_flight:
                 if step.output is None and (both := sorted(loaded & step.touched)):
@@ -200,10 +205,10 @@ class Ledger:
     def _note_jobs(self, step: Step) -> None:
         """Take down the jobs that a step carries, and check what is handed to them (S7, S10)."""
         references = self._view.references()
-        for request in step.scheduled.kv_connector_metadata.requests:
+        for child, request in requests_of(step.scheduled.kv_connector_metadata):
             if not request.can_save:
                 continue
-            job = request.store_job_id
+            job = number(child, request.store_job_id)
             puts = self.boundary_puts(request)
             blocks = {put.block_id for put in puts}
             if request.token_len_chunk or not surface().release.tail_put_by_scheduler:
@@ -215,10 +220,10 @@ class Ledger:
             )
             step.jobs.add(job)
             for put in puts:
-                self._note_put(request, put, references, step)
+                self._note_put(child, request, put, references, step)
 
     def _note_put(
-        self, request: Any, put: BoundaryPut, references: dict[int, int], step: Step
+        self, child: int, request: Any, put: BoundaryPut, references: dict[int, int], step: Step
     ) -> None:
         name = request.req_id
         what = f"block {put.block_id} of {name} at {put.num_tokens} tokens"
@@ -230,12 +235,13 @@ class Ledger:
             return
         if put.num_tokens > (end := getattr(request, surface().release.prefill_end)):
             self.wrong_handoffs.append(f"{what} is past the end of prefill, {end}")
-        handoff = (name, self._generations[name], put.group_id, put.num_tokens)
+        handoff = (child, name, self._generations[name], put.group_id, put.num_tokens)
         if handoff in self._handed_off:
             self.repeated_handoffs.append(f"{what} is handed off a second time")
         self._handed_off.add(handoff)
         if put.num_tokens % self._config.mamba_block_size:
             finished = name in step.scheduled.finished_req_ids
+            self.statistics["tails handed to a second connector"] += child
             self.statistics[f"tails handed off {'at finish' if finished else 'by CoW'}"] += 1
 
     def boundary_puts(self, request: Any) -> list[BoundaryPut]:

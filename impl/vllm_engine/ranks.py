@@ -17,6 +17,7 @@ import attrs
 from cowtail.impl.vllm_engine.build import Built
 from cowtail.impl.vllm_engine.config import EngineConfig
 from cowtail.impl.vllm_engine.memory import Memory
+from cowtail.impl.vllm_engine.multi import metadata_of, number, own_number
 from cowtail.impl.vllm_engine.store import PutCheck, Store, Transport
 from cowtail.impl.vllm_engine.surface import surface
 
@@ -35,6 +36,7 @@ class Rank:
     index: int
     worker: Any
     transport: Transport
+    child: int = 0
     outbox: list[int] = attrs.field(factory=list)
     reported_jobs: list[int] = attrs.field(factory=list)
     loaded: set[str] = attrs.field(factory=set)
@@ -65,7 +67,7 @@ class Rank:
 
     def dispatch(self, step: Any) -> None:
         """Take a step's connector metadata, as the worker does when it launches the step."""
-        metadata = step.kv_connector_metadata
+        metadata = metadata_of(step.kv_connector_metadata, self.child)
         self.worker.start_load_kv(metadata)
         if self.worker.can_put:
             for request in metadata.requests:
@@ -79,7 +81,7 @@ class Rank:
         """Carry out the job at the head; return how many keys the store refused."""
         thread = self.worker.kv_send_thread
         refused = self._transfer(thread, failure_code)
-        self.outbox.extend(thread.take_completed_saves())
+        self.outbox.extend(number(self.child, job) for job in thread.take_completed_saves())
         return refused
 
     def run_load(self, failure_code: int | None) -> int:
@@ -105,7 +107,7 @@ class Rank:
     def take_reports(self) -> Any:
         """Return and clear what waits, as this rank's ``KVConnectorOutput``."""
         vllm = surface()
-        jobs = dict.fromkeys(self.reported_jobs, 1)
+        jobs = dict.fromkeys(map(own_number, self.reported_jobs), 1)
         metadata_class = vllm.store_data.MooncakeStoreWorkerMetadata
         failed: dict[str, Any] = {"invalid_block_ids": set(self.failed_blocks)}
         if vllm.release.failed_loads_by_request:
@@ -128,7 +130,8 @@ def build_ranks(
     """Build the ranks, and let a reset of the store reach it."""
     vllm = surface()
     ranks = tuple(
-        _build_rank(config, built, index, Transport(store, memory, check))
+        _build_rank(config, built, index, Transport(store.of_child(child), memory, check), child)
+        for child in range(config.connectors)
         for index, memory in enumerate(memories)
     )
     build_prefix = vllm.store_data.PoolKey.build_prefix
@@ -136,12 +139,15 @@ def build_ranks(
         tuple(build_prefix(database.metadata, tp_rank=rank) for rank in range(config.num_ranks))
         for database in ranks[0].worker.token_dbs
     )
-    ranks[0].worker._lookup_key_prefixes = prefixes
-    built.lookup.remove_all = store.values.clear
+    for child, lookup in enumerate(built.lookups):
+        ranks[child * config.num_ranks].worker._lookup_key_prefixes = prefixes
+        lookup.remove_all = store.of_child(child).values.clear
     return ranks
 
 
-def _build_rank(config: EngineConfig, built: Built, index: int, transport: Transport) -> Rank:
+def _build_rank(
+    config: EngineConfig, built: Built, index: int, transport: Transport, child: int
+) -> Rank:
     vllm = surface()
     role = built.vllm_config.kv_transfer_config.kv_role
     databases = [
@@ -184,7 +190,8 @@ def _build_rank(config: EngineConfig, built: Built, index: int, transport: Trans
         token_dbs=databases,
         tp_rank=index,
     )
-    return Rank(index=index, worker=worker, transport=transport)
+    numbered = child * config.num_ranks + index
+    return Rank(index=numbered, worker=worker, transport=transport, child=child)
 
 
 def _token_database(group: int, kv_cache_group: Any, rank: int, hash_block_size: int) -> Any:

@@ -19,6 +19,8 @@ from typing import Any
 
 import attrs
 
+from cowtail.impl.vllm_engine.multi import store_connectors
+
 _SETUP = "settled when it is built, the same for every request"
 _CACHE = "the prefix cache: it outlives requests on purpose; S1, S2 and S3 look at it"
 
@@ -118,7 +120,10 @@ CONTAINERS: dict[str, Containers] = {
             "cached_block_hashes_by_block": _CACHE,
         },
     ),
-    "connector": Containers(),
+    "connector": Containers(
+        watched=("_extra_async_saves", "_requests_to_connector"),
+        excused=dict.fromkeys(("_connectors", "_ktc_kv_transfer_config"), _SETUP),
+    ),
     "connector scheduler": Containers(
         watched=(
             "load_specs",
@@ -205,7 +210,6 @@ class Place:
 def places_of(scheduler: Any, workers: Iterable[Any] = ()) -> Iterator[Place]:
     """Yield every object that remembers something of requests, of a scheduler and its ranks."""
     manager = scheduler.kv_cache_manager
-    connector = scheduler.connector.connector_scheduler
     yield Place("scheduler", "scheduler", scheduler)
     yield Place("encoder cache", "encoder cache", scheduler.encoder_cache_manager)
     yield Place("KV cache manager", "KV cache manager", manager)
@@ -214,8 +218,9 @@ def places_of(scheduler: Any, workers: Iterable[Any] = ()) -> Iterator[Place]:
         yield Place("manager", type(each).__name__, each)
     yield Place("block pool", "block pool", manager.block_pool)
     yield Place("connector", "connector's facade", scheduler.connector)
-    yield Place("connector scheduler", "connector", connector)
-    yield Place("lookup client", "lookup client", connector.client)
+    for each in store_connectors(scheduler.connector):
+        yield Place("connector scheduler", "connector", each.connector_scheduler)
+        yield Place("lookup client", "lookup client", each.connector_scheduler.client)
     for rank, worker in enumerate(workers):
         sender = worker.kv_send_thread
         jobs = sender.stored_requests

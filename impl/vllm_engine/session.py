@@ -20,6 +20,7 @@ early: the counts cannot tell one rank from another.)
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import traceback
 from collections import Counter
@@ -36,6 +37,7 @@ from cowtail.impl.vllm_engine.device import NULL_BLOCK, Device, why_not_under_ke
 from cowtail.impl.vllm_engine.draining import DRAIN_BOUND, OF_RANKS, run_to_end
 from cowtail.impl.vllm_engine.ledger import Ledger, Step
 from cowtail.impl.vllm_engine.memory import Memory, show
+from cowtail.impl.vllm_engine.multi import number, one_report
 from cowtail.impl.vllm_engine.pair import as_written, for_peer
 from cowtail.impl.vllm_engine.promises import PROMISES
 from cowtail.impl.vllm_engine.ranks import Rank, build_ranks
@@ -130,13 +132,14 @@ class Session:
             run_in_turn(Session(filling(config), self.store, unchecked=unchecked))
         self._built = build(config)
         self.scheduler = self._built.scheduler
-        self.lookup = self._built.lookup
+        self.lookup = self._built.lookups[0]
         self.view = View(self.scheduler)
         slots = max(config.attention_sizes)
         self.memories = [Memory(slots) for _ in range(config.num_ranks)]
         self.device = Device(config, self.memories)
         self.ranks = build_ranks(config, self._built, self.store, self.memories, self._check_put)
-        self.lookup.ask = self._ask_store
+        for child, lookup in enumerate(self._built.lookups):
+            lookup.ask = functools.partial(self._ask_store, child)
         vllm = surface()
         self._aggregator = vllm.connector_utils.KVOutputAggregator(config.num_ranks)
         self.requests: dict[str, Any] = {}
@@ -292,7 +295,7 @@ class Session:
             case RunJob():
                 if rank.next_job is None:
                     return f"rank {rank.index} has no job"
-                job = rank.next_job.store_job_id
+                job = number(rank.child, rank.next_job.store_job_id)
                 if any(step.output is None and job in step.jobs for step in self.steps):
                     return f"the step of rank {rank.index}'s next job has not been executed"
             case RunLoad():
@@ -386,21 +389,23 @@ class Session:
         transport = rank.transport
         missed = transport.missed
         self.statistics["failed gets"] += rank.run_load(code)
+        self.statistics["loads by a second connector"] += rank.child
         self.statistics["gets of what was evicted"] += transport.missed - missed
         if self.partner is not None:
             written = [self.store.authors.get(key) for key in transport.read]
             theirs = any(author is memory for author in written for memory in self.partner.memories)
             self.statistics["loads of what the other engine stored"] += theirs
 
-    def _ask_store(self, num_tokens: int, block_hashes: Any) -> Any:
+    def _ask_store(self, child: int, num_tokens: int, block_hashes: Any) -> Any:
         """Let the release look up, and hold what it finds to what the store has (S12)."""
-        answer = self.ranks[0].worker.lookup(num_tokens, block_hashes)
+        answer = self.ranks[child * self.config.num_ranks].worker.lookup(num_tokens, block_hashes)
         if self.config.window or not surface().release.boundary_below_prompt:
             return answer  # windows, and what older releases find at a prompt's end: not worked out
         hashed = self.prefixes[bytes(block_hashes[-1])] if block_hashes else ""
         # Only the length of what comes after the last hash matters.
         asked = hashed + "\0" * (num_tokens - len(hashed))
-        keys = {(entry.rank, entry.group, entry.prefix) for _, entry in self.store.entries()}
+        entries = [entry for _, entry in self.store.of_child(child).entries()]
+        keys = {(entry.rank, entry.group, entry.prefix) for entry in entries}
         held = longest_supply(self.config, keys, asked)
         if answer.hit_length != held:
             self.ledger.wrong_lookups.append(
@@ -463,12 +468,17 @@ class Session:
         step = self.steps.pop(0)
         if with_reports:
             for rank in self.ranks:
-                self.ledger.note_reported(rank.index, rank.reported_jobs)
+                index = rank.index % self.config.num_ranks
+                self.ledger.note_reported(index, rank.reported_jobs)
             outputs = [
                 vllm.outputs.ModelRunnerOutput(
-                    req_ids=[], req_id_to_index={}, kv_connector_output=rank.take_reports()
+                    req_ids=[],
+                    req_id_to_index={},
+                    kv_connector_output=one_report(
+                        [each.take_reports() for each in self.ranks[index :: self.config.num_ranks]]
+                    ),
                 )
-                for rank in self.ranks
+                for index in range(self.config.num_ranks)
             ]
             reports = self._aggregator.aggregate(outputs).kv_connector_output
             # Sets have no order of their own; which request comes first decides which of its

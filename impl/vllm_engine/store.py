@@ -41,14 +41,27 @@ class Store:
         """Start empty."""
         self.values: dict[str, Page] = {}
         self.authors: dict[str, Memory] = {}
+        self._second: Store | None = None
         self.prefixes: dict[bytes, str] = {}
         self.wrong: list[str] = []
+
+    def of_child(self, child: int) -> Store:
+        """Return the store of a MultiConnector's child: this one for the first."""
+        if child == 0:
+            return self
+        if self._second is None:
+            self._second = Store()
+            self._second.prefixes, self._second.wrong = self.prefixes, self.wrong
+        return self._second
 
     def copy(self) -> Store:
         """Return a store that holds the same, and is filled and emptied by itself."""
         copied = Store()
         copied.values, copied.prefixes = dict(self.values), dict(self.prefixes)
         copied.authors = dict(self.authors)
+        if self._second is not None:
+            second = copied.of_child(1)
+            second.values, second.authors = dict(self._second.values), dict(self._second.authors)
         return copied
 
     def entries(self) -> Iterator[tuple[str, Entry]]:

@@ -36,6 +36,7 @@ def surface() -> Any:
     import torch
     from vllm import config
     from vllm.distributed.kv_transfer.kv_connector import utils as connector_utils
+    from vllm.distributed.kv_transfer.kv_connector.v1 import multi_connector
     from vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store import (
         coordinator,
         data,
@@ -57,6 +58,7 @@ def surface() -> Any:
         torch=torch,
         config=config,
         connector_utils=connector_utils,
+        multi_connector=multi_connector,
         store_coordinator=coordinator,
         store_data=data,
         store_scheduler=scheduler,

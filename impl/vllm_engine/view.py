@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from cowtail.impl.vllm_engine.multi import number, store_connectors
 from cowtail.impl.vllm_engine.remembered import places_of
 from cowtail.impl.vllm_engine.surface import surface
 
@@ -51,7 +52,9 @@ class View:
         self._read: dict[str, Any] = {}
         self._release = surface().release
         self._scheduler = scheduler
-        self._connector = scheduler.connector.connector_scheduler
+        self._connectors = [
+            each.connector_scheduler for each in store_connectors(scheduler.connector)
+        ]
 
     @property
     def _pool(self) -> Any:
@@ -69,8 +72,9 @@ class View:
     def pins(self) -> dict[int, Pin]:
         """Return the connector's pins by store job."""
         return {
-            job: Pin(tuple(blocks), ranks_left)
-            for job, (blocks, ranks_left) in self._connector._pinned_saves.items()
+            number(child, job): Pin(tuple(blocks), ranks_left)
+            for child, connector in enumerate(self._connectors)
+            for job, (blocks, ranks_left) in connector._pinned_saves.items()
         }
 
     def owners(self) -> Counter[int]:
@@ -152,8 +156,11 @@ class View:
 
     def queued_tails(self) -> list[int]:
         """Return the jobs of finish-time tails that no pass has sent yet, in order."""
-        queued = getattr(self._connector, "_finished_partial_tail_metas", {})
-        return [meta.store_job_id for meta in queued.values()]
+        return [
+            number(child, meta.store_job_id)
+            for child, connector in enumerate(self._connectors)
+            for meta in getattr(connector, "_finished_partial_tail_metas", {}).values()
+        ]
 
     def deferred_frees(self) -> list[list[int]]:
         """Return the blocks that wait for steps in flight, in the order in which they will go."""

@@ -26,6 +26,7 @@ _CONFIGS = {
     "two steps in flight, by priority": {"max_steps_in_flight": 2, "priority": True},
     "EAGLE, late lookups": {"eagle": True, "lookup_async": True},
     "recompute, every state kept": {"recompute_failed_loads": True, "retention_interval": None},
+    "a MultiConnector": {"connectors": 2},
 }
 
 
@@ -109,8 +110,14 @@ _OF_OTHER_RELEASES = {
     ("manager", "_num_checkpoint_blocks"),
 }
 """What 0.32.0 does not have."""
-_OF_OTHER_CONFIGURATIONS = {("scheduler", "_spec_token_placeholders")}
-"""What only the asynchronous scheduler has."""
+_OF_OTHER_CONFIGURATIONS = {
+    ("scheduler", "_spec_token_placeholders"),
+    ("connector", "_connectors"),
+    ("connector", "_ktc_kv_transfer_config"),
+    ("connector", "_extra_async_saves"),
+    ("connector", "_requests_to_connector"),
+}
+"""What only the asynchronous scheduler, or a MultiConnector, has."""
 
 
 def _watched() -> list[tuple[str, str]]:
@@ -125,7 +132,7 @@ def _watched() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("kind", "name"), _watched())
 def test_an_entry_that_is_left_is_noticed(kind: str, name: str) -> None:
     """Planted into any one object of the kind that has the container, it is told by its place."""
-    session = at_rest()
+    session = at_rest(connectors=2 if (kind, name) in _OF_OTHER_CONFIGURATIONS else 1)
     found = [
         place for place in places(session) if place.kind == kind and hasattr(place.owner, name)
     ]

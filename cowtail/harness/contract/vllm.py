@@ -53,6 +53,8 @@ UNBOUNDED = 10**9
 
 def scope_of(config: EngineConfig) -> Scope:
     """Return the model's scope of a configuration. Raises NotCovered, saying what is missing."""
+    if config.connectors > 1:
+        raise NotCovered("a MultiConnector")
     release = surface().release.version
     if release not in BEHAVIOURS:
         raise NotCovered(f"release {release}")

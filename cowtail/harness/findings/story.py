@@ -17,6 +17,7 @@ from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.composite import carry_out, possible
 from cowtail.impl.vllm_engine.device import NULL_BLOCK
 from cowtail.impl.vllm_engine.memory import show
+from cowtail.impl.vllm_engine.multi import number, requests_of
 from cowtail.impl.vllm_engine.session import Session
 from cowtail.models.actions import Action, SchedulePass
 
@@ -87,14 +88,17 @@ class _Narrator:
                 f"{name} {'is admitted at' if name in starts else what} token {start} and computes "
                 f"{count}, in {self._tables(name)}"
             )
-        for request in scheduled.kv_connector_metadata.requests:
+        for child, request in requests_of(scheduled.kv_connector_metadata):
             if request.load_spec is not None:
                 told.append(
                     f"{request.req_id} loads {request.load_spec.kvpool_cached_tokens} tokens from "
                     f"the store into {_shown_tables(request.block_ids)}"
                 )
-            if request.can_save and request.store_job_id in self._session.ledger.jobs:
-                job = self._session.ledger.jobs[request.store_job_id]
+            if (
+                request.can_save
+                and number(child, request.store_job_id) in self._session.ledger.jobs
+            ):
+                job = self._session.ledger.jobs[number(child, request.store_job_id)]
                 told.append(
                     f"job {request.store_job_id} of {request.req_id} reads blocks "
                     f"{list(job.blocks)}"
