@@ -104,7 +104,7 @@ def draw_config(rng: random.Random) -> EngineConfig:
         peer_requests=peers,
         peer_role=rng.choice((Role.PRODUCER, Role.BOTH, Role.CONSUMER)) if peers else Role.BOTH,
     )
-    if not peers and not config.lookup_async and rng.random() < 0.15:
+    if not peers and not config.lookup_async and rng.random() < 0.05:
         config = attrs.evolve(config, connectors=2)
     config = _with_window(rng, config)
     needed = [config.blocks_for(request) for request in (*requests, *peers)]

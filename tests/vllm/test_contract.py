@@ -71,7 +71,8 @@ def test_the_model_predicts_seeded_episodes_with_every_kind_of_event() -> None:
         report = fuzz(seed=7, episodes=60, reduce=False)
     assert not [finding for finding in report.findings if finding.failure.identifier == CONTRACT]
     followed_actions = report.statistics["actions at contract level"]
-    assert followed_actions > 0.85 * report.actions
+    # Windows, a MultiConnector and pools below the minimum are not followed.
+    assert followed_actions > 0.75 * report.actions
     for event in ("preemptions", "loads done", "failed puts", "tails handed off by CoW"):
         assert report.statistics[event]
 
