@@ -23,15 +23,21 @@ _ATTENTION, _STATES = 0, 1
 def longest_supply(config: EngineConfig, keys: Keys, prompt: str) -> int:
     """Return how many tokens of ``prompt`` every group can supply on every rank.
 
-    At least one token is computed again. A state counts at its exact length. A block of attention
+    At least one token is computed again: where all is found, what ends before the last is asked
+    for anew. A state counts at its exact length. A block of attention
     counts as far as the longest of its keys goes, after whole blocks only; with EAGLE it must go
     one hash unit further than what it supplies (R23, R28, S4 and S12 of the domain).
     """
+    found = _within(config, keys, prompt, len(prompt))
+    return found if found < len(prompt) else _within(config, keys, prompt, len(prompt) - 1)
+
+
+def _within(config: EngineConfig, keys: Keys, prompt: str, limit: int) -> int:
+    """Return how many tokens of the first ``limit`` are supplied, keys beyond them not counting."""
     unit = config.hash_unit
-    attention = _attention(config, keys, prompt)
-    if config.eagle:
-        attention -= unit
-    end = min(attention, (len(prompt) - 1) // unit * unit)
+    drop = unit if config.eagle else 0
+    attention = _attention(config, keys, prompt[: limit + drop]) - drop
+    end = min(attention, limit // unit * unit)
     while end > 0 and not _on_every_rank(config, keys, _STATES, prompt[:end]):
         end -= unit
     return max(end, 0)
