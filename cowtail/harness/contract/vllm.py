@@ -25,7 +25,7 @@ from cowtail.impl.vllm_engine.checks import Violation
 from cowtail.impl.vllm_engine.config import NO_AVAILABLE_HANDLE, EngineConfig, RunLoad
 from cowtail.impl.vllm_engine.decisions import Decided, Decision, Decisions
 from cowtail.impl.vllm_engine.observer import JobNumbers, KeyReader, StoreReader
-from cowtail.impl.vllm_engine.session import Session, watched_by
+from cowtail.impl.vllm_engine.session import Session, Watcher, watched_by
 from cowtail.impl.vllm_engine.surface import surface
 from cowtail.models import actions as model
 from cowtail.models.actions import Action, JobOutcome, LoadOutcome
@@ -105,12 +105,26 @@ def contract_level() -> Iterator[None]:
         yield
 
 
-def _follow(session: Session) -> VllmContract | None:
+def _follow(session: Session) -> Watcher:
     try:
         return VllmContract(session)
     except NotCovered as reason:
         session.statistics[f"not at contract level: {reason}"] += 1
-        return None
+        return _NotFollowed(session)
+
+
+@attrs.frozen
+class _NotFollowed:
+    """Counts the actions of a session that the model does not cover."""
+
+    session: Session
+
+    def before(self, action: Action) -> None:
+        """Nothing to get ready."""
+
+    def after(self, action: Action) -> None:
+        """Count the action."""
+        self.session.statistics["actions beside the contract"] += 1
 
 
 class VllmContract:
